@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from task_assignor.runtime import read_output
+from task_assignor.runtime.run_log import read_log
+from task_assignor.runtime.storage import LocalStorage
 from tests.cli.conftest import Runner
 
 COMMAND = [sys.executable, "-m", "task_assignor", "run"]
@@ -110,13 +112,18 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
 def test_what_a_processor_raises_is_told_with_its_line_and_the_traceback_of_its_client(tmp_path: Path) -> None:
     app = write_app(tmp_path, "failing", prints="rows.column('not_there')")
     process = start(tmp_path, str(app))
-    _, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 2
     message, _, traceback = err.partition("\nThe traceback on client-1:\n")
     assert "not_there" in message
     assert "failing.py" in message
     assert traceback.startswith("Traceback (most recent call last):")
     assert "in process_batch" in traceback
+    # Once on a terminal, which shows both, and whole where it is looked for later.
+    assert "not_there" not in out
+    assert out.splitlines()[-1].endswith(" failed; the error says why")
+    (failed,) = (line for line in read_log(LocalStorage(tmp_path / "run")) if line["event"] == "RunFailed")
+    assert err == f"Error: {failed['message']}\n"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

@@ -127,6 +127,20 @@ def test_a_run_without_clients_says_that_it_waits_and_for_how_long() -> None:
     ]
 
 
+def test_in_a_notebook_there_are_lines_of_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """rich has a document for each, in whose text there are a terminal's codes; its kernels say that they want colours."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with RunScreen() as screen:
+        screen.show(Rebalanced(1, "a reason", {"a": ClientTasks(TASKS)}))
+        screen.say("in red", "red")
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].endswith(" s  in red")
+    assert "\x1b" not in out
+
+
 def test_a_narrow_terminal_breaks_lines_between_words() -> None:
     file = io.StringIO()
     reason = "client b lost (connection closed), and its state has to come from somewhere else"
@@ -143,7 +157,7 @@ def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:
         RunFailed("this is why"),
     )
 
-    assert lines == ["generation 1 stays, a reason: the assignor asked for a retry", "failed: this is why"]
+    assert lines == ["generation 1 stays, a reason: the assignor asked for a retry", "failed; the error says why"]
 
 
 def test_goals_that_were_perhaps_not_reached_are_said() -> None:

@@ -30,6 +30,7 @@ from task_assignor.cli.snapshot import snapshot
 from task_assignor.cli.validate import validate
 from task_assignor.cli.wire import wire
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.text import with_notes
 
 app = typer.Typer(
     name="task-assignor",
@@ -77,8 +78,7 @@ def main() -> None:
             check_stdout_is_open()
         app()
     except StreamsException as error:
-        # A note has the traceback of another process, a client's.
-        write_error("\n".join([str(error), *getattr(error, "__notes__", ())]))
+        write_error(with_notes(error))
         sys.exit(BAD_INPUT)
     except SystemExit as end:
         # Nobody reads the help any more, of which the parser says 1: a finding.

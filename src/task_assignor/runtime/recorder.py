@@ -39,9 +39,9 @@ _KEPT_EVENTS: Final = 1_000
 """So many of a kind a result has: a run may go on for months, and each rebalance says where every task is."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class RunResult:
-    """What came of a run; printed, it is a summary.
+    """What came of a run; printed, or at the end of a notebook's cell, it is a summary.
 
     Args:
         application_id: `application.id`.
@@ -80,11 +80,16 @@ class RunResult:
         lost = f", {counted(lost_clients, 'client')} lost" if lost_clients else ""
         refused = f", {counted(answers, 'late answer')} refused" if answers else ""
         stopped = f"Stopped: {self.stopped}. " if self.stopped else ""
+        if self.batches and not self.rows_in and not self.stopped:
+            stopped = "No rows were new; for a processor that was changed those of before are, in another run_dir. "
         return (
             f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
             f"{duration(round(self.seconds * 1000))}; {counted(self.batches, 'batch', 'batches')} committed, "
             f"{counted(rebalances, 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
         )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self}>"
 
     @property
     def commits(self) -> CommitLog:

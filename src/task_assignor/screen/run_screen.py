@@ -45,20 +45,19 @@ _PIPED_EVERY_S = 60.0
 
 
 def make_console() -> Console:
-    """A console for standard output; where that is a file or a pipe: no colours, and a width of its own."""
+    """A console for standard output; where that is a file, a pipe or a notebook: no colours, and a width of its own."""
     console = Console(highlight=False)
-    return (
-        console
-        if console.is_terminal or console.is_jupyter
-        else Console(highlight=False, width=PIPED_WIDTH, no_color=True)
-    )
+    if console.is_terminal:
+        return console
+    # In a notebook rich would make a document of each line, with a terminal's codes in its text.
+    return Console(highlight=False, width=PIPED_WIDTH, no_color=True, force_jupyter=False, force_terminal=False)
 
 
 class RunScreen:
     """Shows the events of a run. Used as a context manager around it; in a file or a notebook there are lines only.
 
     Args:
-        console: where to; None: standard output, or the notebook.
+        console: where to; None: standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -139,7 +138,8 @@ class RunScreen:
                     "green",
                 )
             case RunFailed():
-                self.say(f"failed: {event.message}", "red")
+                # The error that ends the run says why, to whoever has called it.
+                self.say("failed; the error says why", "red")
 
     def _joined(self, event: ClientJoined) -> None:
         again = event.client in self._attempts

@@ -93,6 +93,7 @@ from task_assignor.runtime.machines.protocol import (
 from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord, TaskSnapshot
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.sdk.text import with_notes
 
 
 class Coordinator:
@@ -547,7 +548,7 @@ class Coordinator:
     def _fail(self, error: StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if not self._lifetime.is_over:
             yield from self._commit(now_ms)
-            yield Announce(RunFailed(str(error)))
+            yield Announce(RunFailed(with_notes(error)))
             yield from self._stop(str(error), error, now_ms)
 
     def _stop(self, reason: str, error: StreamsException | None, now_ms: int) -> Iterator[CoordinatorInstruction]:

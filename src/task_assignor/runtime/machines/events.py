@@ -303,7 +303,7 @@ class RunFailed(Value, frozen=True):
     """The run stops; what was committed stays.
 
     Args:
-        message: why.
+        message: why, with the traceback of the client where there is one.
     """
 
     message: str
