@@ -97,6 +97,27 @@ def test_answers_must_be_as_many_as_the_states(run: Runner, written: Written) ->
         assert text in done.err
 
 
+def test_states_among_the_answers_are_told_so_in_a_line(run: Runner, written: Written) -> None:
+    """Each had an error about its id for each state, and a table without a number below."""
+    first = written("first.jsonl", *({**document(), "id": one} for one in (1, 2)))
+    second = written("second.jsonl", *({**document(), "id": one} for one in (3, 4)))
+    done = run("compare", first, second, "sticky")
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert f"{second}, line 1 is a state, where an answer to one of {first} is expected. Maybe put all states" in line
+    assert "is a state, where an answer" in run("validate", first, second).err
+
+
+def test_answers_in_place_of_states_are_told_so(run: Runner, written: Written) -> None:
+    """It was advised to write one state per line."""
+    state = written("s.json", document())
+    for answers in (written("list.json", GOOD), written("answers.jsonl", {"id": 1, "assignment": GOOD})):
+        done = run("compare", answers, "sticky")
+        assert done.code == 2
+        assert "The value is an assignment, where a state is expected. Maybe the file of states is meant." in done.err
+        assert "is a state, where an answer" in run("compare", answers, state).err
+
+
 def test_an_unknown_assignor_and_standard_input_twice_are_refused(run: Runner, written: Written) -> None:
     state = written("s.json", document())
     assert "stiky" in run("compare", state, "stiky").err

@@ -13,7 +13,7 @@ from task_assignor.runtime import RunResult, run_log
 from task_assignor.runtime.run_log import RunLog, list_states, read_log
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.runtime.storage.base import Data
-from task_assignor.sdk import ApplicationStateBuilder, read_state
+from task_assignor.sdk import ApplicationStateBuilder, iter_states, read_state
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.support import QUICK, application, count_topology, join_topology, write_streams
 
@@ -60,6 +60,10 @@ def test_log_and_states_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         log.close()
     assert len(storage.list("log")) <= 4
     assert list_states(storage) == ["states/00000005-000001.json", "states/00000006-000001.json"]
+    # As `cat` joins them.
+    joined = tmp_path / "states.jsonl"
+    joined.write_bytes(b"".join((tmp_path / name).read_bytes() for name in list_states(storage)))
+    assert [record.id for record in iter_states(joined)] == ["shop-00000005-000001", "shop-00000006-000001"]
     # How many lines are gathered in a part is chance: the newest parts may not have all of them.
     last = [line["number"] for line in read_log(storage) if line["epoch"] == 6]
     assert last

@@ -26,12 +26,17 @@ class RecordedAnswers:
         """What is there for the next state.
 
         Raises:
-            SnapshotException: there is nothing left.
+            SnapshotException: there is nothing left, or it is no answer but a state.
         """
         document = next(self._documents, None)
         if document is None:
             raise SnapshotException(
                 f"{self._state_path} has more states than {self._path} has assignments ({self._count})."
+            )
+        if isinstance(document.value, dict) and "tasks" in document.value and "assignment" not in document.value:
+            raise SnapshotException(
+                f"{place_of(self._path, document.line)} is a state, where an answer to one of {self._state_path} is expected. Maybe put all states "
+                "into one file, one a line; answers are what `plan --json` writes."
             )
         self._count += 1
         return document

@@ -2,7 +2,7 @@
 
 The log is lines of JSON (`event_lines`) in files `log/<epoch>-<part>.jsonl`; a storage cannot append, so the newest part is
 written anew when there is something new. The states are snapshots, `states/<epoch>-<number>.json`, which `task-assignor
-plan`, `validate` and `compare` take. Of both the oldest are deleted. Nothing here decides whether a run goes on: what
+plan`, `validate` and `compare` take: each is a line, so that they can be joined to JSON Lines. Of both the oldest are deleted. Nothing here decides whether a run goes on: what
 cannot be written is a warning, and waits; where that becomes too much, a line `LinesDropped` says how many are not there.
 """
 
@@ -138,7 +138,7 @@ class RunLog:
             self._written_states += 1
             name = f"{self._epoch:08d}-{self._written_states:06d}"
             document = state_to_json(state, f"{self._application_id}-{name}")
-            self._storage.put(f"{STATES}/{name}.json", json.dumps(document, separators=(",", ":")).encode())
+            self._storage.put(f"{STATES}/{name}.json", f"{json.dumps(document, separators=(',', ':'))}\n".encode())
             with self._lock:
                 if self._states[0] is state:
                     self._states.popleft()

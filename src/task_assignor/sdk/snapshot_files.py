@@ -107,6 +107,10 @@ def iter_states(path: Source) -> Iterator[StateRecord]:
         if isinstance(value, dict) and "state" in value and "tasks" not in value:
             value, place = value["state"], ".state"
         try:
+            if _is_assignment(value):
+                raise bad_value(
+                    "$", "The value is an assignment, where a state is expected. Maybe the file of states is meant."
+                )
             if isinstance(value, list):
                 raise bad_value(
                     "$", "The value must be an object, but is a list. Maybe write one state per line (JSON Lines)."
@@ -116,6 +120,12 @@ def iter_states(path: Source) -> Iterator[StateRecord]:
             yield StateRecord(document.line, name, None, error.moved(place), document.value)
         else:
             yield StateRecord(document.line, name, state, None, document.value)
+
+
+def _is_assignment(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and isinstance(value[0], dict) and "activeTasks" in value[0]
+    return isinstance(value, dict) and "assignment" in value and "tasks" not in value
 
 
 def read_assignment(path: Source) -> TaskAssignment:
