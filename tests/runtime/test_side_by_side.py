@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -19,6 +19,7 @@ from task_assignor.runtime import (
     KeyValueStoreSpec,
     Output,
     Processor,
+    ProcessorException,
     RecordProcessor,
     Repartitioned,
     StreamTableJoin,
@@ -35,7 +36,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import START, TaskOrder
+from task_assignor.runtime.machines.protocol import START, Change, Recovery, TaskOrder
 from task_assignor.runtime.machines.records import TaskCommit
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -210,6 +211,74 @@ def test_ready_made_ones_side_by_side_give_what_they_give_alone(
         for name in names[:number]:
             alone = run_task(Path(folder) / name, Topology([made[name]]), sources, [1_000])
             assert _told_by(name, found[name]) == _told_by(name, alone[name]), name
+
+
+def test_the_schedules_of_one_do_not_cut_the_rows_of_the_others(tmp_path: Path) -> None:
+    """A count gives a row for each batch, as it does alone."""
+    sources: Sources = {"x": [*range(0, 40, 2)]}
+    count = ready_made("inner")["count"]
+    alone = run_task(tmp_path / "alone", Topology(count), sources, [5])
+    for place, parts in enumerate(([told(ToldToo, "x"), count], [count, told(ToldToo, "x")])):
+        assert run_task(tmp_path / f"{place}", Topology(parts), sources, [5])["count"] == alone["count"]
+    assert len(alone["count"]) == 4
+
+
+class Held(Processor):
+    """Keeps a number besides stores, and does not like some rows; says when it is made and closed."""
+
+    closed: ClassVar[list[str]] = []
+    bad: ClassVar[set[tuple[str, int]]] = set()
+    name = "a"
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """How many rows there were so far."""
+        self.seen += batch["x"].num_rows
+        if (self.name, context.offsets["x"][0]) in self.bad:
+            raise ValueError("not yet")
+        return pa.table({"seen": [self.seen]})
+
+    def close(self) -> None:
+        """As it should be, or not."""
+        self.closed.append(self.name)
+        if ("close", 0) in self.bad:
+            raise OSError("a connection is gone")
+
+
+class HeldToo(Held):
+    """Another one."""
+
+    name = "b"
+
+
+@pytest.mark.parametrize("fails", ["a", "b"])
+def test_all_begin_anew_if_one_fails_also_if_one_cannot_be_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """What they keep besides their stores belongs to where these were."""
+    monkeypatch.setattr(Held, "closed", [])
+    write_topic(
+        tmp_path / "topics", "x", pa.table([[0] * 4, [*range(4)], [0] * 4], schema=SCHEMA), partitions=1, key="k"
+    )
+    topology = Topology([SubTopology(kind.name, "x", kind, outputs=kind.name) for kind in (Held, HeldToo)])
+    logs = {"x": Topic.open(tmp_path / "topics", "x")}
+    task = StreamTask(TASK, topology.of_task(TASK), TaskEnvironment("app", "run", tmp_path, tmp_path / "state", logs))
+    at = task.process(TaskOrder(TASK, 0, 1, {"x": (0, 2)}, START)).position
+    monkeypatch.setattr(Held, "bad", {(fails, 2)})
+    order = TaskOrder(TASK, 1, 1, {"x": (2, 4)}, at)
+    with pytest.raises(ProcessorException, match=f"Held.* of sub-topology '{fails}' failed"):
+        task.process(order)
+    monkeypatch.setattr(Held, "bad", {("close", 0)})
+    wanted = Restore(START, Recovery(changes=[Change(at, {})]), at)
+    with pytest.raises(OSError, match="a connection is gone"):
+        task.restore(wanted)
+    assert Held.closed == ["a", "b"]
+    task.restore(wanted)
+    found = task.process(order)
+    for file in found.outputs.values():
+        assert pa.ipc.open_file(str(tmp_path / file.path)).read_all().to_pylist() == [{"seen": 2}]
 
 
 # Whole runs.

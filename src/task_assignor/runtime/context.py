@@ -41,9 +41,9 @@ Punctuator = Callable[[int], Rows | None]
 PunctuationType = Literal["stream_time", "wall_clock_time"]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Schedule:
-    """A punctuator that is called again and again; each is one of its own, also if it is asked for like another.
+    """A punctuator that is called again and again.
 
     Args:
         interval_ms: how often.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.steps import step
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.sub_topology import SubTopology, is_ready_made, processor_name
-from task_assignor.runtime.task_input import Part, TaskInput
+from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import ProcessorTopology
@@ -87,33 +88,22 @@ class TaskProcessors:
                 os._exit(1)
 
     def close(self) -> None:
-        """They are given up; `run` begins with others."""
-        for node in self._nodes:
-            node.close()
+        """They are given up, all of them, also if one cannot be closed; `run` begins with others."""
+        with ExitStack() as stack:
+            for node in reversed(self._nodes):
+                stack.callback(node.close)
 
     def _run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
-        self.stream_time = order.base.stream_time
-        for node in self._in_turn():
-            node.begin(order, batch)
-        schedules = [schedule for node in self._nodes for schedule in node.context.schedules]
-        for part in batch.parts(order.base.stream_time, schedules):
-            for node in self._in_turn():
-                node.process(part)
-            self.stream_time = part.stream_time
-            for node in self._in_turn():
-                node.punctuate(part)
         outputs: dict[str, pa.Table] = {}
         counters: Counter[str] = Counter()
-        for node in self._in_turn():
-            tables, counts = node.context.finish()
-            outputs |= {name: self._fit(name, found) for name, found in tables.items() if any(map(len, found))}
-            counters.update(counts)
-        return outputs, dict(counters)
-
-    def _in_turn(self) -> Iterator[_Node]:
+        # None sees anything of the others, so each has its batch cut by its own schedules.
         for node in self._nodes:
             self._current = node
-            yield node
+            tables, counts = node.run(order, batch)
+            outputs |= {name: self._fit(name, found) for name, found in tables.items() if any(map(len, found))}
+            counters.update(counts)
+        self.stream_time = self._current.context.stream_time
+        return outputs, dict(counters)
 
     def _fit(self, output: str, tables: list[pa.Table]) -> pa.Table:
         schema = self._schemas[output]
@@ -178,8 +168,8 @@ class _Node:
             return _may_schedule(self.node)
         return bool(self.context.due_by_clock(_elapsed_ms()))
 
-    def begin(self, order: TaskOrder, batch: TaskInput) -> None:
-        """Before the rows of a batch: what is due by the clock."""
+    def run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+        """Process its rows of a batch; gives those of its outputs, and its counters."""
         step()
         if self._processor is None:
             processor = self.node.processor()
@@ -189,23 +179,17 @@ class _Node:
         self.context.begin(order.batch, *(self._own(of) for of in (batch.offsets, batch.rows, batch.row_offsets)))
         self.context.stream_time = order.base.stream_time
         self.context.punctuate_by_clock(_elapsed_ms(), round(time.time() * 1_000))
-
-    def process(self, part: Part) -> None:
-        """The rows of a part that are of its sources."""
-        assert self._processor is not None
-        rows = self._own(part.rows)
-        self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets))
-        # Those of the others are none of its business.
-        if any(table.num_rows for table in rows.values()):
-            found = self._processor.process_batch(rows, self.context)
-            if found is not None:
-                (self.context.take if is_ready_made(self.node.processor) else self.context.forward)(found)
-        self.context.stream_time = part.stream_time
-
-    def punctuate(self, part: Part) -> None:
-        """After a part: what is due by stream time."""
-        due = [schedule for schedule in part.due if schedule in self.context.schedules]
-        self.context.punctuate(due, part.stream_time)
+        for part in batch.parts(order.base.stream_time, self.context.schedules):
+            rows = self._own(part.rows)
+            self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets))
+            # A part may have rows of the others' sources only.
+            if any(table.num_rows for table in rows.values()):
+                found = self._processor.process_batch(rows, self.context)
+                if found is not None:
+                    (self.context.take if is_ready_made(self.node.processor) else self.context.forward)(found)
+            self.context.stream_time = part.stream_time
+            self.context.punctuate(part.due, part.stream_time)
+        return self.context.finish()
 
     def close(self) -> None:
         if self._processor is not None:
