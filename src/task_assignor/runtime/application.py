@@ -521,8 +521,8 @@ class StreamsApplication:
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
-                f"What differs - {'; '.join(changed)}.{hints(changed)} Maybe use another run_dir, which computes everything anew, or "
-                "go back to what it was."
+                f"What differs - {'; '.join(changed)}.{hints(changed)} Maybe use another run_dir, which computes everything anew "
+                "(where outputs are topics of Kafka, with another application.id), or go back to what it was."
             )
         now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
         now = now.with_outputs(committed)

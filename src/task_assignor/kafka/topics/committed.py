@@ -153,6 +153,20 @@ def check_complete(group: str, partition: int, committed: Collection[str], sourc
         )
 
 
+def check_stores(group: str, partition: int, last: Committed, stores: Collection[str]) -> None:
+    """See to it that a task of which nothing else is known had all of its stores when it committed last.
+
+    Raises:
+        KafkaClusterException: it had not: they would lack what was read before.
+    """
+    if absent := set(stores) - set(last.stores):
+        raise KafkaClusterException(
+            f"The group {group} has committed offsets of {listed(last.begin)}, partition {partition}, when there was no store "
+            f"{listed(absent)}, which would lack all that was read before. Maybe the topology has gained it since: run the "
+            "application under another application.id with a new run_dir, which computes everything anew."
+        )
+
+
 def check_end(topic: str, partition: int, end: int, task: TaskId, before: int) -> None:
     """See to it that a partition does not end before what a task has committed in it.
 

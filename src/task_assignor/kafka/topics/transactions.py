@@ -30,6 +30,7 @@ from task_assignor.kafka.topics.committed import (
     RecordsLostException,
     check_complete,
     check_end,
+    check_stores,
     committed_of,
 )
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
@@ -201,6 +202,7 @@ class TaskTransactions:
         is_new = order.base.batch < 0
         if is_new:
             check_complete(group, partition, committed, self._sources)
+            check_stores(group, partition, last, self._changelogs)
         for topic, (start, end) in offsets.items():
             if end < start and is_new:
                 raise records_gone(topic, partition, end)
