@@ -56,7 +56,10 @@ class ProcessorTopology:
     def __attrs_post_init__(self) -> None:
         for node in self.nodes:
             first = self.nodes[0]
-            where = f"The sub-topologies {first.name!r} and {node.name!r} read a topic together, so their tasks are the same, but"
+            where = (
+                f"The sub-topologies {first.name!r} and {node.name!r} read a topic together, directly or by way of others, so their "
+                "tasks are the same, but"
+            )
             if node.topology != first.topology:
                 raise TopologyException(
                     f"{where} one belongs to the topology {shown(first.topology)} and the other to {shown(node.topology)}. "
@@ -76,8 +79,8 @@ class ProcessorTopology:
 
     @property
     def processors_name(self) -> str:
-        """What to call its processors in messages."""
-        return ", ".join(processor_name(node.processor) for node in self.nodes)
+        """What to call one of its processors in messages, if it is not known which."""
+        return " or ".join(dict.fromkeys(processor_name(node.processor) for node in self.nodes))
 
     @property
     def topology(self) -> str | None:
@@ -203,9 +206,16 @@ class Topology:
             ready = [found for found in left if missing.isdisjoint(found.sources)]
             if not ready:
                 names = [node.name for found in left for node in found.nodes]
+                together = "; ".join(found.name for found in left if len(found.nodes) > 1)
                 raise TopologyException(
                     f"The sub-topologies {', '.join(map(repr, names))} read what they write themselves, directly or "
                     "by way of each other, so they would never come to an end."
+                    + (
+                        f" Those that read a topic together ({together}) are one. Maybe write that topic under a second name for "
+                        "one of them."
+                        if together
+                        else ""
+                    )
                 )
             order += [node for found in ready for node in found.nodes]
             missing -= {output.name for found in ready for output in found.outputs}

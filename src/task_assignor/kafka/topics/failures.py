@@ -33,8 +33,8 @@ REFUSED: Final = {
     KafkaError.INVALID_TIMESTAMP: "Maybe a row's time is further from now than the topic's message.timestamp.before.max.ms or "
     "message.timestamp.after.max.ms.",
     KafkaError.MSG_SIZE_TOO_LARGE: "Maybe a row is larger than the topic's max.message.bytes.",
-    KafkaError.OFFSET_METADATA_TOO_LARGE: "Maybe the names of its stores and outputs are too long for the brokers' "
-    "offset.metadata.max.bytes.",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "Maybe a task has too many stores and outputs, or too long names of them, "
+    "for the brokers' offset.metadata.max.bytes.",
     KafkaError.POLICY_VIOLATION: "",
 }
 """What brokers refuse however often it is tried -> advice."""
