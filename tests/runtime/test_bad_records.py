@@ -218,7 +218,7 @@ def test_an_error_that_tells_of_half_a_surrogate_pair_is_kept_aside() -> None:
 @pytest.mark.parametrize(
     ("topic", "rows", "errors", "told"),
     [
-        ("prices", [0], "is bad", "Task 0_0 reads no topic 'prices'; it reads orders"),
+        ("prices", [0], "is bad", "The sub-topology of the processor reads no topic 'prices'; it reads orders"),
         ("orders", [False, True], "is bad", r"must be places, not a mask. Maybe numpy.flatnonzero\(mask\)"),
         ("orders", pa.array([False, True]), "is bad", "must be places, not a mask"),
         ("orders", [-1], "is bad", "There is no row -1 in the batch of 'orders', which has 6 rows"),

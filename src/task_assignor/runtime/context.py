@@ -57,15 +57,15 @@ class Schedule:
 
 
 class TaskContext:
-    """What a processor may know and use of its task.
+    """What a processor may know and use of its task: of its own sub-topology, whatever the task computes besides.
 
     Args:
         application_id: `application.id`.
         task_id: the task.
-        topics: source topics of the task, by name.
+        topics: source topics of its sub-topology, by name.
         outputs: names of the outputs of its sub-topology, in the order in which they were declared, without those of
             dead letters.
-        stores: its stores, by name.
+        stores: those of its sub-topology, by name.
         bad_records: what becomes of records that cannot be processed.
         late_records: what becomes of records that come too late.
         schemas: output -> the columns that it declares; None, or an output that is not named: those of its rows.
@@ -74,8 +74,8 @@ class TaskContext:
         batch: number of the micro-batch.
         offsets: source topic -> (first offset, offset after the last) of the rows that are processed now.
         record: (topic, offset) of the record that is processed now; None: not one alone.
-        stream_time: newest time of all records that the task has been given before these rows, ms, those of `tables` left
-            out; None: there were none.
+        stream_time: newest time of all records that the task has been given before these rows, ms, also of sources that only
+            others in the task read, those of `tables` left out; None: there were none.
         schedules: what `schedule` was asked for.
     """
 
@@ -127,7 +127,7 @@ class TaskContext:
         except KeyError:
             known = ", ".join(sorted(self._stores)) or "none"
             raise StoreException(
-                f"Task {self.task_id} has no store {name!r}; its sub-topology declares: {known}."
+                f"The sub-topology of the processor has no store {name!r}; it declares: {known}."
             ) from None
 
     def key_value_store(self, name: str) -> KeyValueStore:
@@ -163,17 +163,17 @@ class TaskContext:
         if output is None:
             if not self.outputs:
                 raise TopologyException(
-                    f"Task {self.task_id} has rows, but its sub-topology no output. Maybe SubTopology(..., outputs=[NAME])."
+                    "The processor has rows, but its sub-topology no output. Maybe SubTopology(..., outputs=[NAME])."
                 )
             if len(self.outputs) > 1:
                 raise TopologyException(
-                    f"Task {self.task_id} has {len(self.outputs)} outputs ({', '.join(self.outputs)}); rows for an unnamed output "
+                    f"The sub-topology of the processor has {len(self.outputs)} outputs ({', '.join(self.outputs)}); rows for an unnamed output "
                     "need exactly one. Maybe context.forward(rows, output=NAME)."
                 )
             return self.outputs[0]
         if output not in self.outputs:
             raise TopologyException(
-                f"Task {self.task_id} has no output {output!r}; its outputs: {', '.join(self.outputs) or 'none'}."
+                f"The sub-topology of the processor has no output {output!r}; its outputs: {', '.join(self.outputs) or 'none'}."
             )
         return output
 
@@ -282,7 +282,9 @@ class TaskContext:
 
     def _places(self, topic: str, rows: list[Any]) -> list[int]:
         if topic not in self.topics:
-            raise TopologyException(f"Task {self.task_id} reads no topic {topic!r}; it reads {', '.join(self.topics)}.")
+            raise TopologyException(
+                f"The sub-topology of the processor reads no topic {topic!r}; it reads {', '.join(self.topics)}."
+            )
         there = self._rows.get(topic)
         for row in rows:
             if isinstance(row, (bool, np.bool_, pa.BooleanScalar)):
@@ -316,7 +318,7 @@ class TaskContext:
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> None:
         """Have something called again and again. Only `Processor.init` may ask for it.
 
-        "stream_time": called when the newest time of all records reaches a new multiple of the interval, with that time,
+        "stream_time": called when the newest time of all records of the task reaches a new multiple of the interval, with that time,
         after the record that did it and before the next; the first record does it too. Several multiples at once are one
         call. It depends on the records alone: whatever the batches were and however often one is tried.
 

@@ -23,7 +23,7 @@ _NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedEx
 
 
 class Processor(ABC):
-    """The work of one task. Each task has its own instance; what must outlast it belongs in stores."""
+    """The work of a sub-topology in one task. Each task has its own instance; what must outlast it belongs in stores."""
 
     def init(self, context: TaskContext) -> None:
         """Called once, when the task's stores are ready and before its first batch. Does nothing by default."""

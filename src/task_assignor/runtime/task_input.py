@@ -42,7 +42,7 @@ class TaskInput:
     """The rows of a batch.
 
     Args:
-        rows: source topic -> its rows, in the order of the sub-topology's sources.
+        rows: source topic -> its rows, in the order of the task's sources.
         newest: per source the newest time up to each row; of tables none.
         offsets: source topic -> (first offset, offset after the last).
         row_offsets: source topic -> the offset of each of its rows.
