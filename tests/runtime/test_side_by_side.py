@@ -32,6 +32,7 @@ from task_assignor.runtime import (
     TopologyException,
     WindowedAggregation,
     WindowedJoin,
+    task_processors,
     write_topic,
 )
 from task_assignor.runtime.machines.client_task import Restore
@@ -39,6 +40,7 @@ from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Change, Recovery, TaskOrder
 from task_assignor.runtime.machines.records import TaskCommit
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
+from task_assignor.runtime.task_processors import may_schedule
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import StreamsException, TaskId
 from tests.budget import examples
@@ -221,6 +223,53 @@ def test_the_schedules_of_one_do_not_cut_the_rows_of_the_others(tmp_path: Path) 
     for place, parts in enumerate(([told(ToldToo, "x"), count], [count, told(ToldToo, "x")])):
         assert run_task(tmp_path / f"{place}", Topology(parts), sources, [5])["count"] == alone["count"]
     assert len(alone["count"]) == 4
+
+
+class Pass(Processor):
+    """Does nothing."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Nothing."""
+
+
+def _sub(name: str, *sources: str, **more: Any) -> SubTopology:
+    return SubTopology(name, sources, Pass, **more)
+
+
+class Hourly(Pass):
+    """Is called by the clock."""
+
+    name, interval_ms = "a", 10
+
+    def init(self, context: TaskContext) -> None:
+        """Be called."""
+        context.schedule(self.interval_ms, "wall_clock_time", lambda time: {"who": self.name})
+
+
+class HourlyToo(Hourly):
+    """At other times."""
+
+    name, interval_ms = "b", 25
+
+
+def test_each_is_called_by_the_clock_when_it_is_due_also_without_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_topic(tmp_path / "topics", "x", pa.table([[0] * 2, [1, 2], [0] * 2], schema=SCHEMA), partitions=1, key="k")
+    logs = {"x": Topic.open(tmp_path / "topics", "x")}
+    parts = [SubTopology(kind.name, "x", kind, outputs=kind.name) for kind in (Hourly, HourlyToo)]
+    topology = Topology([_sub("none", "x"), *parts])
+    task = StreamTask(TASK, topology.of_task(TASK), TaskEnvironment("app", "run", tmp_path, tmp_path / "state", logs))
+    assert task.is_due(), "what they ask for is not known yet"
+    assert not may_schedule(Topology(_sub("none", "x")).of_task(TASK))
+    found = []
+    for batch, elapsed_ms in enumerate((0, 9, 10, 24, 25)):
+        monkeypatch.setattr(task_processors, "_elapsed_ms", lambda now=elapsed_ms: now)
+        is_due = task.is_due()
+        rows = {"x": (0, 2) if batch == 0 else (2, 2)}
+        result = task.process(TaskOrder(TASK, batch, 1, rows, task.position if batch else START))
+        found.append((is_due, sorted(result.outputs)))
+    assert found == [(True, []), (False, []), (True, ["a"]), (True, ["a"]), (True, ["b"])]
 
 
 class Held(Processor):
@@ -423,17 +472,6 @@ class Shop(Processor):
 
 
 # Which read together.
-
-
-class Pass(Processor):
-    """Does nothing."""
-
-    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
-        """Nothing."""
-
-
-def _sub(name: str, *sources: str, **more: Any) -> SubTopology:
-    return SubTopology(name, sources, Pass, **more)
 
 
 @pytest.mark.parametrize(
