@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from task_assignor.runtime.machines.client_values import Disconnected
 from task_assignor.runtime.machines.coordinator_values import ConnectionLost
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import Refused, ToClient
+from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.transport import Channel, connect
+from tests.runtime.test_launcher import _bootstrap
 
 LONG = Refused("x" * (8 << 20), may_rejoin=False)
 """More than two sockets hold: who sends it waits for a reader."""
@@ -81,3 +88,88 @@ def test_what_is_no_message_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "What came from a client is no message: Expected" in caplog.text
     channel.release()
     server.close()
+
+
+def test_clients_are_waited_for_whatever_somebody_has_set_for_all_sockets() -> None:
+    """With `socket.setdefaulttimeout(30)` in a program no client could join any more when none had come for 30 s."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0)
+    try:
+        server = CoordinatorServer("127.0.0.1", b"secret")
+        server._listener.start()
+        connect(("127.0.0.1", server.port), b"secret", 60, ToClient).release()
+        assert isinstance(server._events.get(timeout=60), ConnectionLost)
+        server.close()
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@pytest.mark.parametrize("where", ["accept", "thread"])
+def test_a_connection_that_cannot_be_taken_is_told_and_the_next_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """The driver has too many files open for a moment, or too many threads: no client could join any more."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    listener = server._listener
+    accept, start, fails = listener._socket.accept, threading.Thread.start, [True, True]
+
+    def flaky() -> Any:
+        if where == "accept" and fails:
+            fails.pop()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept()
+
+    def start_flakily(thread: threading.Thread) -> None:
+        if where == "thread" and thread.name == "reader" and fails:
+            fails.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(listener, "_socket", _Flaky(listener._socket, flaky))
+    monkeypatch.setattr(threading.Thread, "start", start_flakily)
+    listener.start()
+    for _ in range(2):
+        with suppress(OSError):
+            connect(("127.0.0.1", server.port), b"secret", 60, ToClient).release()
+    connect(("127.0.0.1", server.port), b"secret", 60, ToClient).release()
+    assert isinstance(server._events.get(timeout=60), ConnectionLost)
+    server.close()
+    told = [record.getMessage() for record in caplog.records if "Nobody can be connected" in record.getMessage()]
+    assert len(told) == 1
+
+
+class _Flaky:
+    """A socket with another `accept`."""
+
+    def __init__(self, sock: socket.socket, accept: Callable[[], Any]) -> None:
+        self._sock, self.accept = sock, accept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+class _Unreadable:
+    """A connection of which nothing can be read, for whatever reason."""
+
+    def receive(self) -> Any:
+        raise MemoryError
+
+    def close(self) -> None:
+        """It is."""
+
+    release = close
+
+
+def test_who_listens_no_more_is_missed(tmp_path: Path) -> None:
+    """Else each would wait for the other: the heartbeats of a client come from another process, and go on."""
+    channel: Any = _Unreadable()
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._serve(channel)
+    lost = server._events.get(timeout=60)
+    assert isinstance(lost, ConnectionLost)
+    assert lost.reason.startswith("unreadable message: ")
+    server.close()
+    tasks: Any = None
+    shell = ClientShell(_bootstrap(tmp_path), "x", tasks)
+    shell._read(channel)
+    assert shell._events.get(timeout=60) == (channel, Disconnected("MemoryError"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from multiprocessing import forkserver
@@ -34,7 +36,15 @@ from task_assignor.runtime import (
     pickle_bootstrap,
 )
 from task_assignor.runtime.blame import line_to_blame
-from task_assignor.runtime.machines.client_values import ClientEvent, ClientInstruction, End, HeartbeatDue
+from task_assignor.runtime.machines.client_task import Job, JobKind
+from task_assignor.runtime.machines.client_values import (
+    ClientEvent,
+    ClientInstruction,
+    End,
+    HeartbeatDue,
+    Outcome,
+    RunJob,
+)
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft
 from task_assignor.runtime.shells import heartbeat, local
@@ -45,6 +55,7 @@ from task_assignor.runtime.shells.local import FORKED
 from task_assignor.runtime.topics import FolderTopics
 from task_assignor.sdk import ConfigException, HostInfo, StreamsException, TaskId
 from tests.runtime.support import PATIENCE_S, QUICK, Watch, application, join_topology, settings, write_streams
+from tests.runtime.trouble import SpeechlessError, Troubled
 
 
 class Idle(LocalProcessLauncher):
@@ -269,6 +280,74 @@ def test_a_heartbeat_is_due_also_where_there_always_is_something_else_to_hear(
     monkeypatch.setattr(shell._machine, "handle", handle)
     shell.leave("once")
     assert shell.run() == "a heartbeat is due"
+
+
+class _Failing(_NoTasks):
+    def do(self, job: Job) -> Outcome:
+        raise ZeroDivisionError(job.kind.value)
+
+
+def test_a_job_that_fails_where_nobody_looks_ends_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is raised in a thread of a pool is kept there, and the end of the job was waited for until the client was given up."""
+    tasks: Any = _Failing()
+    shell = ClientShell(_bootstrap(tmp_path), "x", tasks)
+    deadline = time.monotonic() + 20
+
+    def handle(_: ClientEvent) -> list[ClientInstruction]:
+        assert time.monotonic() < deadline, "nobody has heard of it"
+        return []
+
+    monkeypatch.setattr(shell._machine, "start", lambda: [RunJob(Job(JobKind.CLOSE, TaskId(0, 0)))])
+    monkeypatch.setattr(shell._machine, "handle", handle)
+    with pytest.raises(ClientException, match=r"The process of client c ended: ZeroDivisionError: close\."):
+        shell.run()
+
+
+def test_a_client_that_fails_says_no_more_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its process goes on, as a worker of Spark does, its heartbeats went on, too."""
+    ended: list[bool] = []
+    tasks: Any = _NoTasks()
+    heartbeats: Any = SimpleNamespace(runs=True, end=lambda: ended.append(True))
+    shell = ClientShell(_bootstrap(tmp_path), "x", tasks, heartbeats=lambda _: heartbeats)
+    shell._start_heartbeats("c-1")
+
+    def handle(_: ClientEvent) -> list[ClientInstruction]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(shell._machine, "start", list)
+    monkeypatch.setattr(shell._machine, "handle", handle)
+    with pytest.raises(ZeroDivisionError):
+        shell.run()
+    assert ended == [True]
+
+
+class _Unbearable:
+    """Cannot be made where it comes to, says so in an error without words, and leaves a thread behind that never ends."""
+
+    def __reduce__(self) -> Any:
+        return _unbearable, ()
+
+
+def _unbearable() -> None:
+    threading.Thread(target=threading.Event().wait).start()
+    raise SpeechlessError
+
+
+def test_a_client_that_cannot_begin_ends_and_says_why_whatever_it_met(tmp_path: Path) -> None:
+    """To log the error failed, so why was not told; and the process waited for its threads until the run gave up."""
+    topology = Topology([SubTopology("mine", "left", functools.partial(Sleepless, _Unbearable()))])
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    launcher.add(attrs.evolve(_bootstrap(tmp_path), topology=topology))
+    launcher._processes["c"].join(60)
+    (end,) = launcher.exits()
+    assert end.reason == "SpeechlessError: (its text cannot be had: __str__ raised SystemExit)"
+
+
+class Sleepless(Troubled):
+    """Is given something."""
+
+    def __init__(self, _: object) -> None:
+        """It is of no use."""
 
 
 def test_a_fork_server_has_what_every_client_needs_but_not_polars() -> None:

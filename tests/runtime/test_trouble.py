@@ -77,6 +77,7 @@ def _spawned() -> LocalProcessLauncher:
         (trouble.Closes, "GeneratorExit: done", 'raise GeneratorExit("done")'),
         (trouble.Panics, "PanicException: index out of bounds", 'raise PanicException("index out of bounds")'),
         (trouble.Speechless, "__str__ raised SystemExit", "raise SpeechlessError"),
+        (trouble.Ambiguous, "AmbiguousError: too many values", 'raise AmbiguousError("too many values")'),
         (trouble.Talks, "characters left out", 'raise ValueError("x" * 100_000_000)'),
         (trouble.Counts, "TopologyException: A counter has a text as name", 'context.count("rows", threading.Lock())'),
     ],

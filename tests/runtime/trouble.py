@@ -82,6 +82,20 @@ class Speechless(Troubled):
         raise SpeechlessError
 
 
+class AmbiguousError(Exception):
+    """Is neither true nor false, as the array that it holds."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+class Ambiguous(Troubled):
+    """Raises an error that one cannot ask for its truth."""
+
+    def trouble(self, context: TaskContext) -> None:
+        raise AmbiguousError("too many values")
+
+
 class Talks(Troubled):
     """Raises an error with a hundred megabytes of text."""
 

@@ -75,9 +75,10 @@ def text_of(error: BaseException) -> str:
 def traceback_of(error: BaseException) -> str:
     """The traceback as Python prints it, shortened."""
     try:
-        return shortened("".join(traceback.format_exception(error)))
-    except BaseException as problem:  # noqa: BLE001 - it looks at objects of the user's
-        return f"(no traceback: {type(problem).__name__})"
+        lines = traceback.format_exception(error)
+    except BaseException:  # noqa: BLE001 - it looks at objects of the user's
+        lines = ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__), text_of(error)]
+    return shortened("".join(lines))
 
 
 def shortened(text: str) -> str:

@@ -367,7 +367,7 @@ class StreamTask:
 def failure_of(task: TaskId, error: BaseException) -> TaskFailure:
     """What the coordinator is told about an exception."""
     if isinstance(error, ProcessorException):
-        cause = error.__cause__ or error
+        cause = error if error.__cause__ is None else error.__cause__
         return TaskFailure(
             task, "processor", str(error), error.remote_traceback, line=line_to_blame(cause.__traceback__)
         )

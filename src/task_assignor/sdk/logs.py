@@ -34,6 +34,6 @@ def _safe(value: object) -> object:
     """What is shown of a value on lines that begin with a space, but for the first; the value, if there is nothing to change."""
     try:
         text = str(value)
-    except Exception:  # noqa: BLE001 - the text of a user's error may raise what it likes
+    except BaseException:  # noqa: BLE001 - the text of a user's error may raise what it likes
         return f"<{type(value).__name__}>"
     return value if text.isprintable() else printable_lines(text).replace("\n", "\n    ")

@@ -61,7 +61,7 @@ class _Brief(reprlib.Repr):
         # The `__repr__` of somebody else's object may raise what it likes.
         try:
             return super().repr_instance(x, level)
-        except Exception:  # noqa: BLE001
+        except BaseException:  # noqa: BLE001
             return f"<{type(x).__name__}>"
 
 
@@ -133,7 +133,7 @@ def with_notes(error: BaseException) -> str:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  (its `__str__` may raise what it likes)
+    except BaseException:  # noqa: BLE001  (its `__str__` may raise what it likes)
         return ""
 
 

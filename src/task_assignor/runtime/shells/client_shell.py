@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TypeAlias
+from typing import ParamSpec, TypeAlias
 
 import attrs
 
+from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, Share, ShareDone
@@ -54,6 +55,7 @@ from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import named
 
 _log = logger_of(__name__)
+_P = ParamSpec("_P")
 _RETRY_S = 0.1
 _IDLE_PLACE_MS = 2_000
 """So long a task may hold a place without work while others wait for one."""
@@ -164,6 +166,20 @@ class ClientShell:
         Raises:
             ClientException: it ended although nobody told it to.
         """
+        try:
+            reason = self._run()
+        finally:
+            # What says that it lives would go on to say so.
+            self._drop_channel()
+            # A job that hangs must not keep the process alive.
+            for pool in (self._workers, self._syncs, self._shares):
+                pool.shutdown(wait=False, cancel_futures=True)
+            self._tasks.close()
+        if not self._was_told:
+            raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {reason}.")
+        return reason
+
+    def _run(self) -> str:
         interval = self._bootstrap.options.heartbeat_interval_ms / 1000
         self._carry_out(self._machine.start())
         due = time.monotonic() + interval
@@ -175,22 +191,13 @@ class ClientShell:
             # What an older connection still brings is not about the present membership.
             if source is None or source is self._channel:
                 if isinstance(event, _GiveUp):
-                    self._ended = event.reason
-                    break
+                    return event.reason
                 if isinstance(event, _ReadyToSend):
                     self._send(event.message)
                     event = Answered(event.task)
                 self._carry_out(self._machine.handle(event))
                 if self._bootstrap.options.validate_state:
                     self._machine.validate_state()
-        self._drop_channel()
-        # A job that hangs must not keep the process alive.
-        self._workers.shutdown(wait=False, cancel_futures=True)
-        self._syncs.shutdown(wait=False, cancel_futures=True)
-        self._shares.shutdown(wait=False, cancel_futures=True)
-        self._tasks.close()
-        if not self._was_told:
-            raise ClientException(f"The process of {named('client', self._bootstrap.spec.name)} ended: {self._ended}.")
         return self._ended
 
     def _next_event(self, due: float) -> _Heard:
@@ -214,12 +221,12 @@ class ClientShell:
         for instruction in instructions:
             match instruction:
                 case RunJob(job):
-                    self._workers.submit(self._do, job)
+                    self._begin(self._workers, self._do, job)
                 case Share():
-                    self._shares.submit(self._share, instruction)
+                    self._begin(self._shares, self._share, instruction)
                 case SendToCoordinator(TaskDone(result)):
                     # Meanwhile the next task is processed.
-                    self._syncs.submit(self._make_durable, result, self._channel)
+                    self._begin(self._syncs, self._make_durable, result, self._channel)
                 case SendToCoordinator(message):
                     self._send(message)
                 case StartHeartbeats(member_id):
@@ -274,8 +281,8 @@ class ClientShell:
         try:
             while True:
                 self._events.put((channel, Received(channel.receive())))
-        except (EOFError, OSError, ValueError) as error:
-            self._events.put((channel, Disconnected(f"{type(error).__name__}: {error}")))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody reads any more
+            self._events.put((channel, Disconnected(text_of(error))))
         finally:
             channel.release()
 
@@ -304,6 +311,17 @@ class ClientShell:
         )
 
     # Jobs; these run in the workers' threads, at most one per task.
+
+    def _begin(self, pool: ThreadPoolExecutor, job: Callable[_P, None], *given: _P.args, **more: _P.kwargs) -> None:
+        """Do it in a thread of a pool. What is raised there nobody would hear of, and what waits for the job would wait for ever."""
+
+        def do() -> None:
+            try:
+                job(*given, **more)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the client ends with it
+                self.give_up(text_of(error))
+
+        pool.submit(do)
 
     def _do(self, job: Job) -> None:
         with self._steps.of(job.kind.value, job.task):

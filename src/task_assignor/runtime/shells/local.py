@@ -55,21 +55,22 @@ def _main(payload: bytes, reasons: Connection) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
-    code = 0
+    code = 1
     try:
         run_client(pickle.loads(payload), f"pid {os.getpid()}")
+        code = 0
         with suppress(OSError):
             reasons.send(_LEFT)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the application is told
-        _log.error("%s", error, exc_info=not isinstance(error, StreamsException))
-        code = 1
         with suppress(OSError):
             reasons.send(text_of(error))
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # closed, or nobody reads it any more
-            stream.flush()
-    # Threads of a job that hangs would keep the interpreter from ending.
-    os._exit(code)
+        _log.error("%s", error, exc_info=not isinstance(error, StreamsException))
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # closed, or nobody reads it any more
+                stream.flush()
+        # Threads of a job that hangs would keep the interpreter from ending.
+        os._exit(code)
 
 
 @contextmanager

@@ -95,6 +95,9 @@ class _Writer:
             except OSError as error:
                 # The reader notices too, and tells the coordinator.
                 _log.debug("A message could not be sent: %s", error)
+            except Exception:  # noqa: BLE001 - whatever it is, the client would wait for ever
+                _log.warning("A message could not be sent", exc_info=True)
+                self._channel.close()
 
 
 def _write_checkpoint(
@@ -328,20 +331,21 @@ class CoordinatorServer:
             self._connections += 1
             number = self._connections
             self._writers[number] = _Writer(channel)
-        reason = ""
+        reason = "nobody listens to it any more"
         try:
             while True:
                 message = channel.receive()
                 self._events.put(FromClient(number, message, self._clock.now_ms()))
         except (EOFError, OSError):
             reason = "connection closed"
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
             reason = f"unreadable message: {error}"
             # Of who is no member yet nobody else would hear.
             _log.warning("What came from a client is no message: %s", error)
-        self._events.put(ConnectionLost(number, reason, self._clock.now_ms()))
-        self._close(number)
-        channel.release()
+        finally:
+            self._events.put(ConnectionLost(number, reason, self._clock.now_ms()))
+            self._close(number)
+            channel.release()
 
     def _send(self, connection: int, message: ToClient) -> None:
         with self._lock:

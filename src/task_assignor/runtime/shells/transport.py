@@ -23,6 +23,8 @@ from task_assignor.sdk.logs import logger_of
 _log = logger_of(__name__)
 T = TypeVar("T")
 HANDSHAKE_TIMEOUT_S: Final = 10.0
+_PAUSE_S: Final = 0.1
+"""After a connection that could not be taken."""
 _LONG_MESSAGE: Final = 0x7FFFFFFF
 """From here on `multiprocessing.connection` writes another header."""
 
@@ -161,6 +163,9 @@ class Listener:
             raise ClientException(
                 f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine."
             ) from error
+        # Whatever somebody's `socket.setdefaulttimeout` says: clients may come late.
+        self._socket.settimeout(None)
+        self._closed = threading.Event()
 
     @property
     def port(self) -> int:
@@ -172,14 +177,18 @@ class Listener:
         threading.Thread(target=self._accept, name="acceptor", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
+        told = ""
+        while not self._closed.is_set():
             try:
                 sock, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(
-                target=self._welcome, args=(Channel(sock, self._read),), name="reader", daemon=True
-            ).start()
+                channel = Channel(sock, self._read)
+                threading.Thread(target=self._welcome, args=(channel,), name="reader", daemon=True).start()
+            except (OSError, RuntimeError) as error:
+                # Too many open files, no more threads: others may give some back.
+                if not self._closed.is_set() and told != str(error):
+                    told = str(error)
+                    _log.warning("Nobody can be connected at the moment; it is tried again: %s", error)
+                self._closed.wait(_PAUSE_S)
 
     def _welcome(self, channel: Channel[Any]) -> None:
         try:
@@ -193,6 +202,7 @@ class Listener:
 
     def close(self) -> None:
         """Take no more connections; those that are there stay."""
+        self._closed.set()
         # Wakes the thread in accept, which a plain close does not.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
