@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,37 @@ def test_more_clients_cannot_be_waited_for_than_there_are(tmp_path: Path) -> Non
 def test_a_processor_may_fork_close_files_and_leave_threads(tmp_path: Path, processor: type) -> None:
     result = _application(tmp_path, processor).run()
     assert sorted(result.table("out").column("value").to_pylist()) == sorted(f"1-{n}" for n in range(ROWS))
+
+
+def test_a_child_of_a_processor_that_is_closed_ends_where_it_comes_out(tmp_path: Path, mark: Path) -> None:
+    """It waited for ever for the jobs of a client that it is not."""
+    result = _application(tmp_path, trouble.ForksAtTheEnd, launcher=_spawned()).run()
+    assert result.table("out").num_rows == ROWS
+    child, deadline = int(mark.read_text()), time.monotonic() + 60
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    is_there = alive(child)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    assert not is_there
+
+
+@pytest.mark.parametrize("listener", ["on_event", "on_line"])
+def test_a_child_of_a_listener_is_no_second_coordinator(tmp_path: Path, listener: str) -> None:
+    """It went on as one, held the folder of the run after its end, and could commit what its parent was to commit."""
+    children: list[int] = []
+    told = tmp_path / "the child was told"
+
+    def fork(_: object) -> None:
+        if not children:
+            children.append(os.fork())
+        elif not children[0]:
+            told.touch()
+
+    more: dict[str, Any] = {listener: fork}
+    assert _application(tmp_path, trouble.Prints).run(**more).table("out").num_rows == ROWS
+    os.waitpid(children[0], 0)
+    assert not told.exists()
 
 
 def test_a_killed_client_is_missed_at_once_although_a_child_of_it_lives(tmp_path: Path, mark: Path) -> None:

@@ -194,6 +194,16 @@ class Forks(Troubled):
         os.fork()
 
 
+class ForksAtTheEnd(Troubled):
+    """Forks as it is closed; in the child nobody is left who would end it."""
+
+    def close(self) -> None:
+        """Both go on."""
+        child = os.fork()
+        if child:
+            Path(os.environ["TROUBLE_MARK"]).write_text(str(child))
+
+
 class ForksADaemon(Troubled):
     """Leaves a child behind that holds all that it had open."""
 

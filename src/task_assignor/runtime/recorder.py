@@ -29,6 +29,7 @@ from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.server import Clock
+from task_assignor.runtime.steps import parent_only
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, duration
 
@@ -145,7 +146,8 @@ class Recorder:
         self._metrics.take(event)
         self._lines.take(event, self._clock.now_ms())
         if self._on_event is not None:
-            self._on_event(event)
+            with parent_only():
+                self._on_event(event)
 
     def committed(self, record: CommitRecord, seconds: float) -> None:
         """A record was written, in this time."""
@@ -174,8 +176,9 @@ class Recorder:
         self._lines.tell("Metrics", self._clock.now_ms(), {"metrics": self._metrics.to_json()})
 
     def _line(self, text: str) -> None:
-        for sink in self._sinks:
-            sink(text)
+        with parent_only():
+            for sink in self._sinks:
+                sink(text)
 
     def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
         """What came of it."""

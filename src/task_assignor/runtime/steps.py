@@ -6,6 +6,7 @@ long hangs, and the last words tell where. In a thread that does no work of a cl
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,17 @@ class Steps:
     def now(self) -> StepsOfWorks:
         """How far they are."""
         return {key: last[0] for key, last in self._works.copy().items()}
+
+
+@contextmanager
+def parent_only() -> Iterator[None]:
+    """Somebody else's code runs inside: if it forks, the child ends where it would come out, as it has nothing to do there."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(1)
 
 
 def step(doing: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorException, TaskCorruptedException, TopicException
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.processor import Processor
-from task_assignor.runtime.steps import step
+from task_assignor.runtime.steps import parent_only, step
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.sub_topology import SubTopology, is_ready_made, processor_name
 from task_assignor.runtime.task_input import TaskInput
@@ -75,21 +74,17 @@ class TaskProcessors:
             ProcessorException: a processor raised, or gave something that is no table.
             TaskCorruptedException: a store on disk cannot be read.
         """
-        process = os.getpid()
         try:
-            return self._run(order, batch)
+            with parent_only():
+                return self._run(order, batch)
         except TaskCorruptedException:
             raise
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
             raise ProcessorException(self._story(order, error), str(self._task), traceback_of(error)) from error
-        finally:
-            if os.getpid() != process:
-                # The processor has forked and its child has come out here, where it has nothing to do.
-                os._exit(1)
 
     def close(self) -> None:
         """They are given up, all of them, also if one cannot be closed; `run` begins with others."""
-        with ExitStack() as stack:
+        with parent_only(), ExitStack() as stack:
             for node in reversed(self._nodes):
                 stack.callback(node.close)
 
