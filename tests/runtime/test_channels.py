@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,3 +174,16 @@ def test_who_listens_no_more_is_missed(tmp_path: Path) -> None:
     shell = ClientShell(_bootstrap(tmp_path), "x", tasks)
     shell._read(channel)
     assert shell._events.get(timeout=60) == (channel, Disconnected("MemoryError"))
+
+
+def test_a_socket_that_somebody_has_closed_does_not_hide_why_a_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener of events that closes all files, say: the clients were left, and all that was said was a bad file descriptor."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    with server._listener._socket as real:
+        monkeypatch.setattr(server._listener, "_socket", SimpleNamespace(shutdown=fails, close=fails))
+        server.close()
+        assert real.fileno() >= 0

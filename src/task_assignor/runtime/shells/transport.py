@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Final, Generic, TypeVar
@@ -180,15 +180,21 @@ class Listener:
         told = ""
         while not self._closed.is_set():
             try:
-                sock, _ = self._socket.accept()
-                channel = Channel(sock, self._read)
-                threading.Thread(target=self._welcome, args=(channel,), name="reader", daemon=True).start()
+                self._take(self._socket.accept()[0])
             except (OSError, RuntimeError) as error:
                 # Too many open files, no more threads: others may give some back.
                 if not self._closed.is_set() and told != str(error):
                     told = str(error)
                     _log.warning("Nobody can be connected at the moment; it is tried again: %s", error)
                 self._closed.wait(_PAUSE_S)
+
+    def _take(self, sock: socket.socket) -> None:
+        with ExitStack() as held:
+            held.callback(sock.close)
+            channel = Channel(sock, self._read)
+            held.callback(channel.release)
+            threading.Thread(target=self._welcome, args=(channel,), name="reader", daemon=True).start()
+            held.pop_all()
 
     def _welcome(self, channel: Channel[Any]) -> None:
         try:
@@ -206,4 +212,5 @@ class Listener:
         # Wakes the thread in accept, which a plain close does not.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        with suppress(OSError):  # somebody may have closed what is not his own
+            self._socket.close()
