@@ -310,6 +310,19 @@ def test_a_watcher_tells_of_ends_that_move_and_of_nothing_else(tmp_path: Path) -
     assert told.found == [Moved({"a": [3], "b": [3]}), Moved({"b": [6]}), Moved({}, ("marker",))]
 
 
+def test_a_watcher_tells_whatever_ends_it() -> None:
+    """As a log of somebody else's may raise; the run would go on, and see nothing of what comes."""
+
+    class Exiting:
+        def refresh(self) -> None:
+            sys.exit("no licence")
+
+    told, log = _Told(), Exiting()
+    Watcher({"a": log}, interval_s=0.001, patience_s=0.01).start(told)  # type: ignore[dict-item]
+    told.wait_for(lambda found: len(found) == 1)
+    assert str(told.found[0]) == "SystemExit: no licence"
+
+
 def test_a_watcher_tells_of_what_it_saw_before_a_look_that_failed(tmp_path: Path) -> None:
     """It was lost until that topic grew once more; and a marker of that look was taken for reached without it."""
     rows = pa.table({"key": [1]})

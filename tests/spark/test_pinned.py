@@ -6,13 +6,14 @@ import os
 import pickle
 import re
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pyarrow as pa
@@ -301,3 +302,22 @@ def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp
     rest = application(spark, tmp_path, join_topology()).run()
     assert result.rows_in + rest.rows_in == 12_000
     assert in_order(read_output(tmp_path / "run", "joined")).equals(in_order(plain_join(left, right)))
+
+
+def test_who_waits_for_a_spark_task_whose_answers_nobody_reads_any_more_is_woken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was waited for until the client was given up, and nobody said why."""
+    asked = threading.Event()
+
+    def receive() -> None:
+        assert asked.wait(60)
+        raise MemoryError
+
+    def nothing() -> None: ...
+
+    channel: Any = SimpleNamespace(receive=receive, send=lambda _: asked.set(), close=nothing, release=nothing)
+    job, work = (cast("Any", None) for _ in range(2))
+    with pytest.raises(pinned_tasks._GoneError):
+        pinned_tasks._Place(job, channel).ask(work)
+    assert "What came from a Spark task cannot be read" in caplog.text

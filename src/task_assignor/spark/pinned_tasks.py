@@ -192,7 +192,9 @@ class _Place:
                 with self._lock:
                     waiting = self._open.pop(message.number)
                 waiting.set_result(message.outcome)
-        except (EOFError, OSError, ValueError):
+        except BaseException as error:
+            if not isinstance(error, (EOFError, OSError)):
+                logger.warning("What came from a Spark task cannot be read", exc_info=True)
             with self._lock:
                 self._is_gone = True
                 left, self._open = self._open, {}

@@ -78,7 +78,7 @@ class Watcher:
             try:
                 moved = Moved(self._look(known), tuple(markers))
                 failing_since = None
-            except Exception as error:  # noqa: BLE001 - a run that is told of nothing would wait for ever
+            except BaseException as error:  # noqa: BLE001 - a run that is told of nothing would wait for ever
                 told = error if isinstance(error, StreamsException) else TopicException(text_of(error))
                 if failing_since is None:
                     failing_since = time.monotonic()
