@@ -534,3 +534,36 @@ def test_all_that_one_task_reads_must_be_co_partitioned(tmp_path: Path) -> None:
     parts = [_sub("a", "orders"), _sub("b", "orders", "texts")]
     with pytest.raises(TopologyException, match=r"'a, b' are not co-partitioned"):
         application(tmp_path, Topology(parts))
+
+
+class Unwilling(Processor):
+    """Cannot be closed, and says so."""
+
+    name = "first"
+    closed: ClassVar[list[str]] = []
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Leave word, and fail."""
+        self.closed.append(self.name)
+        raise SystemExit(self.name)
+
+
+class UnwillingToo(Unwilling):
+    """Another one."""
+
+    name = "second"
+
+
+def test_each_processor_is_closed_also_if_another_one_raises_then(tmp_path: Path) -> None:
+    rows = pa.table({"k": [1], "at": [1], "n": [1]}, schema=SCHEMA)
+    logs = {"t": write_topic(tmp_path / "topics", "t", rows, partitions=1, key="k", timestamp="at")}
+    what = Topology([SubTopology("a", "t", Unwilling), SubTopology("b", "t", UnwillingToo)]).of_task(TASK)
+    task = StreamTask(TASK, what, TaskEnvironment("app", "run", tmp_path / "run", tmp_path / "state", logs))
+    task.process(TaskOrder(TASK, 0, 1, {"t": (0, 1)}, START))
+    Unwilling.closed.clear()
+    with pytest.raises(SystemExit):
+        task.close()
+    assert Unwilling.closed == ["first", "second"]
