@@ -93,6 +93,18 @@ def _wake_fork_server() -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+def _hear_of_ends() -> None:
+    """While SIGCHLD is ignored, as who started this program may have had it, the kernel tells of the end of no process."""
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        try:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        except ValueError:
+            _log.warning(
+                "SIGCHLD is ignored, so it is not seen when processes of clients end: none is started again, and the end of the run "
+                "waits for them. Maybe signal.signal(signal.SIGCHLD, signal.SIG_DFL) in the main thread."
+            )
+
+
 def _forget_missing_main() -> None:
     """Of a program that Python reads from its standard input multiprocessing would look for a file `<stdin>`."""
     main = sys.modules["__main__"]
@@ -199,6 +211,7 @@ class LocalProcessLauncher:
             )
             process.unblocks_itself = True  # type: ignore[attr-defined]
             _wake_fork_server()
+            _hear_of_ends()
             try:
                 with _kept_from_ctrl_c():
                     process.start()
