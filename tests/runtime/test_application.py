@@ -41,6 +41,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.sdk import StreamsConfig, StreamsException, TaskId
+from task_assignor.sdk.text import with_notes
 from tests.processes import alive
 from tests.runtime.assignors import BrokenAssignor, ForgetfulAssignor, ScatteringAssignor
 from tests.runtime.support import (
@@ -439,7 +440,7 @@ def _fails(app: Any, launcher: LocalProcessLauncher, error: type[StreamsExceptio
     with pytest.raises(error) as caught:
         app.run(watch)
     assert isinstance(caught.value, StreamsException)
-    assert [str(caught.value)] == [event.message for event in watch.of(RunFailed)]
+    assert [with_notes(caught.value)] == [event.message for event in watch.of(RunFailed)]
     assert _no_child_lives(launcher, watch.of(ClientJoined))
     return str(caught.value)
 
