@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -290,3 +292,21 @@ atexit.register(storage.put_all, {"a/one": b"1", "b/two": b"2", "c/three": b"3"}
         "b/two": b"2",
         "c/three": b"3",
     }
+
+
+def test_a_process_that_is_forked_waits_for_no_threads_of_its_parent(tmp_path: Path) -> None:
+    """An application that had run could not be run again in a child: it waited for its folder for ever."""
+    storage = LocalStorage(tmp_path)
+    storage.for_all(time.sleep, [0, 0])
+    child = os.fork()
+    if not child:
+        try:
+            storage.for_all(time.sleep, [0, 0])
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + 20
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    assert time.monotonic() < deadline

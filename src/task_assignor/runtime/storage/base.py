@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -135,8 +136,16 @@ class Storage(ABC):
         return True
 
     @functools.cached_property
+    def _pools(self) -> dict[int, ThreadPoolExecutor]:
+        """By process: one that was forked has none of the threads of its parent."""
+        return {}
+
+    @property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(PARALLEL, thread_name_prefix="storage")
+        process = os.getpid()
+        if process not in self._pools:
+            self._pools[process] = ThreadPoolExecutor(PARALLEL, thread_name_prefix="storage")
+        return self._pools[process]
 
     def for_all(self, function: Callable[[T], None], things: Iterable[T]) -> None:
         """Call a function for all things at the same time, and raise the first error when all have ended: for calls that wait."""
