@@ -118,6 +118,12 @@ def test_answers_in_place_of_states_are_told_so(run: Runner, written: Written) -
         assert "is a state, where an answer" in run("compare", answers, state).err
 
 
+def test_where_nothing_was_measured_there_is_no_table(run: Runner, written: Written) -> None:
+    done = run("compare", written("s.json", document()), written("no.jsonl", "no JSON"))
+    assert (done.code, done.out) == (2, "")
+    assert "The text is not JSON" in done.err
+
+
 def test_an_unknown_assignor_and_standard_input_twice_are_refused(run: Runner, written: Written) -> None:
     state = written("s.json", document())
     assert "stiky" in run("compare", state, "stiky").err

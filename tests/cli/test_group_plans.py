@@ -115,7 +115,10 @@ def test_names_that_are_none(run: Runner, written: Written) -> None:
     for_state = run("plan", state, "--assignor", "range")
     assert for_state.code == 2
     assert "must be a consumer group" in for_state.err
-    assert "consumer groups are: cooperative-sticky, copartitioned" in run("plan", group, "--assignor", "no-such").err
+    assert (
+        "consumer groups there are: cooperative-sticky, copartitioned"
+        in run("plan", group, "--assignor", "no-such").err
+    )
     standbys = run("plan", group, "--assignor", "copartitioned", "--set", "num.standby.replicas=-1", "--json")
     assert standbys.code == 1
     assert "standbys" in standbys.lines[0]["error"]

@@ -46,3 +46,10 @@ def test_json_for_people_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(text) == value
     assert "größe" in text
     assert text.replace("\n", "").isprintable()
+
+
+def test_the_help_of_a_command_is_broken_where_the_terminal_ends(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was broken where the source is, too, in the middle of a sentence."""
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 400)
+    lines = [line.strip() for line in run("run", "--help").out.splitlines()]
+    assert any(line.startswith("Ctrl-C and SIGTERM") and line.endswith("goes on from there.") for line in lines)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
+from inspect import getdoc
 from typing import Annotated
 
 import typer
@@ -56,17 +58,10 @@ def _options(
     """Write a Kafka Streams TaskAssignor in Python; check it, compare it, run what it decides."""
 
 
-app.command("plan")(plan)
-app.command("validate")(validate)
-app.command("compare")(compare)
-app.command("assignors")(assignors)
-app.command("wire")(wire)
-app.command("lead")(lead)
-app.command("inspect")(inspect)
-app.command("snapshot")(snapshot)
-app.command("run")(run)
-app.command("inspect-run")(inspect_run)
-app.command("demo")(demo)
+for _command in (plan, validate, compare, assignors, wire, lead, inspect, snapshot, run, inspect_run, demo):
+    # A paragraph is broken where the terminal ends, not where the source does.
+    _text = re.sub(r"(?<!\n)\n(?!\n)", " ", getdoc(_command) or "")
+    app.command(_command.__name__.replace("_", "-"), help=_text)(_command)
 app.add_typer(bridge.app, name="bridge")
 
 

@@ -86,7 +86,7 @@ def compare(
     for column in columns:
         column.close()
     if totals.count == 1:
-        if not as_json and only is not None and only.record.state is not None:
+        if not as_json and only is not None and any(only.measures):
             write_pretty(
                 Text(only.label(state), style="bold"), _table(candidates, [_values(one) for one in only.measures])
             )

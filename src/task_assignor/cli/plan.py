@@ -71,7 +71,7 @@ def plan(
             write_to_stderr("".join(traceback.format_exception(error.__cause__)))
         # An assignor that does not take its settings is the one that was meant.
         if any(problem.key == ASSIGNOR_KEY and not _is_assignor(problem.value) for problem in error.problems):
-            write_to_stderr(f"Note: The assignors of consumer groups are: {consumer_assignors()}.\n")
+            raise ConfigException(f"{error} For consumer groups there are: {consumer_assignors()}.") from error
         raise
     warned = groups.unused if groups.is_only_for_groups else planner.unused
     _warn(warned)
