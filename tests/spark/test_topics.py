@@ -16,13 +16,13 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException
 from task_assignor.spark import SparkJobError, read_topic, write_topic
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups
 from task_assignor.spark.shuffle import Shuffle
+from task_assignor.spark.source import arrow_schema
 
 pytestmark = pytest.mark.spark
 
@@ -281,7 +281,7 @@ def test_parquet_files_read_by_arrow_give_the_rows_that_spark_gives(spark: Spark
     chosen = scan.select("number", "key", "text", "ratio", "time", "day")
     topics = []
     for name, found, by_arrow in (("arrow", chosen, True), ("spark", chosen.limit(1_000_000), False)):
-        assert (parquet_row_groups(found, to_arrow_schema(found.schema, timezone="UTC")) is not None) == by_arrow
+        assert (parquet_row_groups(found, arrow_schema(found.schema)) is not None) == by_arrow
         topics.append(write_topic(found, tmp_path / name, "t", key=["key"], partitions=3, timestamp="time"))
 
     for partition in range(3):
@@ -317,7 +317,7 @@ def test_files_that_are_named_twice_are_read_twice(spark: SparkSession, tmp_path
     spark.range(20).select(F.col("id").alias("key")).coalesce(1).write.parquet(str(tmp_path / "files"))
     (file,) = (tmp_path / "files").glob("*.parquet")
     scan = spark.read.parquet(str(tmp_path / "files"), str(file), str(file))
-    assert parquet_row_groups(scan, to_arrow_schema(scan.schema, timezone="UTC")) is not None
+    assert parquet_row_groups(scan, arrow_schema(scan.schema)) is not None
     topic = write_topic(scan, tmp_path / "topics", "t", key=["key"], partitions=2)
     found = [row["key"] for partition in range(2) for row in rows_of(topic, partition)]
     assert sorted(found) == sorted(row.key for row in scan.collect()) == sorted(3 * list(range(20)))
@@ -356,4 +356,4 @@ def test_of_parquet_only_a_plain_scan_is_read_by_arrow(spark: SparkSession, tmp_
             "compute": scan.withColumn("more", F.col("number") + 1),
         }.get(change, scan)
 
-    assert parquet_row_groups(changed, to_arrow_schema(changed.schema, timezone="UTC")) is None
+    assert parquet_row_groups(changed, arrow_schema(changed.schema)) is None

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -452,7 +453,7 @@ class _StreamReader(DataSourceStreamReader):
 
 
 def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) -> Iterator[pa.RecordBatch]:
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_schema(schema)
     for piece, table in (found for each in pieces for found in each.tables()):
         if with_offsets:
             table = table.append_column("partition", pa.array(np.full(table.num_rows, piece.partition, np.int32)))
@@ -530,7 +531,7 @@ def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
     for field in schema:
         try:
             nearest_type = retyped(field.type, _nearest)
-            from_arrow_type(nearest_type)
+            from_arrow_type(nearest_type, prefer_timestamp_ntz=True)
         except (PySparkException, ValueError) as error:
             raise ConfigException(
                 f"The column {field.name!r} has type {field.type}, which Spark does not have ({error}). Maybe read it with pyarrow, or "
@@ -539,7 +540,15 @@ def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
         fields.append(pa.field(field.name, nearest_type, field.nullable))
     if with_offsets:
         fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
-    return from_arrow_schema(pa.schema(fields))
+    # Before Spark 4.2 it has another default.
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The columns as Arrow has them; times with a zone are in UTC."""
+    # Spark 4.1 has no such argument: there they always are.
+    has_zone = "timezone" in signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if has_zone else to_arrow_schema(schema)
 
 
 def _described(field: StructField) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, TopicSpec
@@ -23,7 +22,7 @@ from task_assignor.spark.session import require_classic
 from task_assignor.spark.shipping import ship_package
 from task_assignor.spark.shuffle import Shuffle, Shuffled
 from task_assignor.spark.shuffle_source import ArrowShuffle, encode_shuffle, read_manifest
-from task_assignor.spark.source import frame_of, rows_of_topic
+from task_assignor.spark.source import arrow_schema, frame_of, rows_of_topic
 
 
 def write_topic(
@@ -107,7 +106,7 @@ def _arrow_schema(topic: str, frame: DataFrame) -> pa.Schema:
     fields: list[pa.Field] = []
     for field in frame.schema:
         try:
-            fields += to_arrow_schema(StructType([field]), timezone="UTC")
+            fields += arrow_schema(StructType([field]))
         except PySparkTypeError as error:
             raise TopicException(
                 f"Topic {topic!r} cannot have the column {field.name!r}: Arrow, in which topics are written, does not have Spark's type "
