@@ -184,6 +184,29 @@ def test_many_who_append_at_the_same_time_lose_nothing_when_lists_are_made(tmp_p
 
 
 @pytest.mark.usefixtures("_short")
+def test_whoever_is_slow_to_see_which_lists_are_needed_deletes_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many others were quicker that all versions it had seen were gone: no version named the lists, and rows were lost."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    for number in range(1, 30):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    read, others = topic_changes.open_document, list(range(versions.KEPT_VERSIONS + 1))
+
+    def sleeps(storage: Storage, name: str, kind: Any) -> Any:
+        quicker, others[:] = others[:], []
+        for number in quicker:
+            append_topic(tmp_path, "t", ROWS.slice(number, 1))
+        return read(storage, name, kind)
+
+    monkeypatch.setattr(topic_changes, "open_document", sleeps)
+    for number in range(30, 40):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    assert not others
+    assert _rows(Topic.open(tmp_path, "t")) == sorted([*range(40), *range(versions.KEPT_VERSIONS + 1)])
+
+
+@pytest.mark.usefixtures("_short")
 @pytest.mark.parametrize("point", range(4))
 def test_a_writer_that_dies_at_any_write_leaves_the_topic_as_it_was_or_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: int

@@ -80,12 +80,15 @@ def change_topic(
         old = [number for number in found if number <= version.number - KEPT_VERSIONS]
         storage.delete(version_name(name, number) for number in old)
         if version.lists != topic.now.lists:
-            _delete_lists(storage, name, version.number)
+            _delete_lists(storage, version)
 
 
-def _delete_lists(storage: Storage, name: str, version: int) -> None:
+def _delete_lists(storage: Storage, version: TopicVersion) -> None:
     """Delete lists of this version and earlier ones that no version names which is there; later ones are others' work."""
-    needed: set[str] = set()
+    name = version.spec.name
+    # Of these lists later versions have none that it has not. So it does no harm if all versions that are seen here are gone by
+    # the time that they are read, since so many others were quicker.
+    needed = {found.name for found in version.lists}
     for number in versions_of(storage, name):
         with suppress(FileNotFoundError):
             document = open_document(storage, version_name(name, number), TopicDocument)
@@ -95,7 +98,7 @@ def _delete_lists(storage: Storage, name: str, version: int) -> None:
     storage.delete(
         each
         for each, number in zip(lists, numbers, strict=True)
-        if each not in needed and number.isdecimal() and int(number) <= version
+        if each not in needed and number.isdecimal() and int(number) <= version.number
     )
 
 
