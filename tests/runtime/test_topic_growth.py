@@ -41,7 +41,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime import topic_versions as versions
-from task_assignor.runtime.storage import LocalStorage, Storage
+from task_assignor.runtime.storage import LocalStorage, Storage, open_document
 from task_assignor.runtime.topic_changes import put_version
 from task_assignor.runtime.topic_versions import lists_folder, versions_of
 from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, application, in_order, join_topology, stream
@@ -191,7 +191,7 @@ def test_whoever_is_slow_to_see_which_lists_are_needed_deletes_none_of_them(
     write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
     for number in range(1, 30):
         append_topic(tmp_path, "t", ROWS.slice(number, 1))
-    read, others = topic_changes.open_document, list(range(versions.KEPT_VERSIONS + 1))
+    read, others = open_document, list(range(versions.KEPT_VERSIONS + 1))
 
     def sleeps(storage: Storage, name: str, kind: Any) -> Any:
         quicker, others[:] = others[:], []
