@@ -91,7 +91,7 @@ class MemoryStorage(Storage):
         self.damaged.setdefault(name, whole)
         if tears:
             self.objects[name] = whole[: len(whole) // 2]
-        else:
+        elif whole:  # Torn again and again, nothing is left of it.
             spoilt = bytearray(whole)
             spoilt[chance.randrange(len(spoilt))] ^= 1 << chance.randrange(8)
             self.objects[name] = bytes(spoilt)
