@@ -92,7 +92,7 @@ class Bench:
     def new_task(self) -> StreamTask:
         """As on another client: without state."""
         environment = TaskEnvironment("app", "run", self.root / "run", self.root / "state", self.topics)
-        return StreamTask(TASK, ProcessorTopology((self.sub,)), environment)
+        return StreamTask(TASK, ProcessorTopology((self.sub,), {}), environment)
 
     def step(self, max_rows: int) -> bool:
         """One batch; False: all is read."""

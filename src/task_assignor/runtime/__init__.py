@@ -10,6 +10,7 @@ from task_assignor.runtime.application import StreamsApplication
 from task_assignor.runtime.bad_records import DeadLetters
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.derived import DerivedStream, DerivedTable
 from task_assignor.runtime.errors import (
     BadRecordException,
     ClientException,
@@ -107,6 +108,8 @@ __all__ = [
     "CorruptLogException",
     "DeadLetters",
     "Departure",
+    "DerivedStream",
+    "DerivedTable",
     "FileRef",
     "InvalidTransitionException",
     "KeyValueStore",

@@ -301,7 +301,7 @@ class StreamsApplication:
         starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
         ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
         sources = {task: self._topology.of_task(task).sources for task in self._tasks}
-        tables = {table for sub in self._topology.sub_topologies for table in sub.tables}
+        tables = {table for found in self._topology.processor_topologies for table in found.tables}
         # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
         repartitions = Repartitions(
             {name: output.partitions for name, output in self._topology.repartitions.items()},

@@ -72,6 +72,12 @@ def text_of(error: BaseException) -> str:
     return shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
+def text_with_line(error: BaseException) -> str:
+    """The same with the line of the user's code that raised it, if there is one."""
+    line = line_to_blame(error.__traceback__)
+    return text_of(error) + ("" if line is None else f" ({line})")
+
+
 def traceback_of(error: BaseException) -> str:
     """The traceback as Python prints it, shortened."""
     try:

@@ -69,10 +69,12 @@ class TaskContext:
         bad_records: what becomes of records that cannot be processed.
         late_records: what becomes of records that come too late.
         schemas: output -> the columns that it declares; None, or an output that is not named: those of its rows.
+        roots: derived stream -> the topic that it is made of.
 
     Attributes:
         batch: number of the micro-batch.
-        offsets: source topic -> (first offset, offset after the last) of the rows that are processed now.
+        offsets: source -> (first offset, offset after the last) of the rows that are processed now; of a derived stream those of
+            its topic.
         record: (topic, offset) of the record that is processed now; None: not one alone.
         stream_time: newest time of all records that the task has been given before these rows, ms, also of sources that only
             others in the task read, those of `tables` left out; None: there were none.
@@ -89,6 +91,7 @@ class TaskContext:
         bad_records: LeftOut = "stop",
         late_records: LeftOut = "stop",
         schemas: Mapping[str, pa.Schema | None] = MappingProxyType({}),
+        roots: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.application_id = application_id
         self.task_id = task_id
@@ -104,10 +107,12 @@ class TaskContext:
         self._called_ms: dict[int, int] = {}
         """Number of a schedule by the clock -> when it was called last."""
         self._schemas = schemas
+        self._roots = roots
         self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
         self._stores = stores
         self._rows: Mapping[str, pa.Table] = {}
         self._row_offsets: Mapping[str, RowOffsets] = {}
+        self._newest: Mapping[str, npt.NDArray[np.int64]] = {}
         self._forwarded: list[tuple[str, pa.Table]] = []
         self._counters: dict[str, int] = {}
 
@@ -201,8 +206,32 @@ class TaskContext:
         Returns:
             Source topic -> (N,) a place for each of its rows; no two are equal.
         """
-        newest = [times_so_far(times_of(rows, self.topics[topic].timestamp)) for topic, rows in batch.items()]
-        return dict(zip(batch, places(newest), strict=True))
+        newest = [
+            times_so_far(times_of(rows, self.topics[topic].timestamp))
+            if (known := self._newest.get(topic)) is None
+            else known[:-1]
+            for topic, rows in batch.items()
+        ]
+        roots = [self.root_of(topic) for topic in batch]
+        if len(set(roots)) == len(roots):
+            return dict(zip(batch, places(newest), strict=True))
+        # Of streams that are made of one topic offsets decide.
+        offsets = [np.asarray([self.offset_of(topic, row) for row in range(len(batch[topic]))]) for topic in batch]
+        return dict(zip(batch, places(newest, [roots.index(root) for root in roots], offsets), strict=True))
+
+    def newest_of_topic(self, topic: str) -> npt.NDArray[np.int64] | None:
+        """Of a derived stream (N + 1,) the newest time of its topic, within the batch, ms; None: it is a topic itself.
+
+        Up to each of its rows, then up to the end of the batch: rows that it leaves out count.
+
+        Args:
+            topic: its name.
+        """
+        return self._newest.get(topic)
+
+    def root_of(self, topic: str) -> str:
+        """The topic that a source is, or is derived from."""
+        return self._roots.get(topic, topic)
 
     def offset_of(self, topic: str, row: int) -> int:
         """Offset of a record.
@@ -254,10 +283,10 @@ class TaskContext:
             return
         offset = self.offset_of(topic, places[0])
         policy = self._policies["late" if is_late else "bad"]
-        told = f"{topic}, partition {self.partition}, offset {offset}"
+        told = f"{self.root_of(topic)}, partition {self.partition}, offset {offset}"
         if policy == "stop":
             kind = LateRecordException if is_late else BadRecordException
-            raise kind(f"The record {told} {texts[0]}.", topic, self.partition, offset)
+            raise kind(f"The record {told} {texts[0]}.", self.root_of(topic), self.partition, offset)
         self.count("late" if is_late else "bad_records", len(places))
         _log.warning(
             "Task %s leaves %s out, the first of which is %s, which %s.",
@@ -269,7 +298,7 @@ class TaskContext:
         if isinstance(policy, DeadLetters):
             letters = pa.table(
                 [
-                    [topic] * len(places),
+                    [self.root_of(topic)] * len(places),
                     [self.partition] * len(places),
                     [self.offset_of(topic, place) for place in places],
                     ["late" if is_late else "bad"] * len(places),
@@ -401,13 +430,15 @@ class TaskContext:
         offsets: Mapping[str, tuple[int, int]],
         rows: Mapping[str, pa.Table],
         row_offsets: Mapping[str, RowOffsets],
+        newest: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
         """Called by the runtime before each part of a batch; topics without `row_offsets` have no gaps."""
         self.offsets, self._rows, self._row_offsets, self.record = offsets, rows, row_offsets, None
+        self._newest = newest
 
     def stand_at(self, topic: str = "", row: int = 0) -> None:
         """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
-        self.record = (topic, self.offset_of(topic, row)) if topic else None
+        self.record = (self.root_of(topic), self.offset_of(topic, row)) if topic else None
 
     def marked(self) -> tuple[int, dict[str, int]]:
         """What was forwarded and counted so far, for `back_to`."""

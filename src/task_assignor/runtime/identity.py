@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA
+from task_assignor.runtime.derived import DerivedStream
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.processor import Processor
@@ -67,6 +68,8 @@ def identity_of(
             name: {"partitions": found.partitions, "key": found.key, "timestamp": found.timestamp}
             for name, found in sorted(topology.repartitions.items())
         }
+    if topology.derived:
+        identity["derived streams"] = {one.name: _derived(one, specs) for one in topology.derived}
     return decode(encode(identity), dict)
 
 
@@ -79,6 +82,19 @@ def _topic(topic: Log) -> dict[str, Any]:
         "timestamp": spec.timestamp,
         "columns": columns_of(spec.schema),
     }
+
+
+def _derived(stream: DerivedStream, topics: Mapping[str, TopicSpec]) -> dict[str, Any]:
+    """Its columns are seen where they are kept or given; like code, they may change."""
+    steps = [
+        {
+            "kind": type(one).__name__,
+            "filter": _plain(one.filter, topics),
+            "map_values": _plain(one.map_values, topics),
+        }
+        for one in stream.lineage
+    ]
+    return {"topic": stream.root, "steps": steps}
 
 
 def _sub_topology(

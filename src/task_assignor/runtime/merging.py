@@ -51,15 +51,22 @@ def rows_up_to_boundary(newest: Sequence[Int64Array], has_more: Sequence[bool]) 
     ]
 
 
-def merged(newest: Sequence[Int64Array]) -> Int64Array:
+def merged(
+    newest: Sequence[Int64Array], topics: Sequence[int] | None = None, offsets: Sequence[Int64Array] = ()
+) -> Int64Array:
     """The order of the records of all sources.
 
     Args:
         newest: per source `times_so_far` of its rows.
+        topics: per source the number of the topic that it is made of, where several are made of one; None: each is one itself.
+        offsets: then, per source the offset of each row in its topic.
 
     Returns:
         (N,) the rows in order, as places in the concatenation of all sources.
     """
+    if topics is not None:
+        numbers = np.repeat(np.asarray(topics), [len(rows) for rows in newest])
+        return np.lexsort((np.concatenate(offsets), numbers, np.concatenate(newest)))
     filled = [rows for rows in newest if len(rows)]
     if len(filled) <= 1:
         return np.arange(sum(map(len, filled)))
@@ -67,9 +74,11 @@ def merged(newest: Sequence[Int64Array]) -> Int64Array:
     return np.argsort(np.concatenate(filled), kind="stable")
 
 
-def places(newest: Sequence[Int64Array]) -> list[Int64Array]:
-    """Per source (N,) the place of each row in the order of all, from 0."""
-    order = merged(newest)
+def places(
+    newest: Sequence[Int64Array], topics: Sequence[int] | None = None, offsets: Sequence[Int64Array] = ()
+) -> list[Int64Array]:
+    """Per source (N,) the place of each row in the order of all, from 0; arguments as for `merged`."""
+    order = merged(newest, topics, offsets)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return np.split(place, np.cumsum([len(rows) for rows in newest])[:-1])

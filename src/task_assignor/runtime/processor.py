@@ -9,16 +9,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.blame import line_to_blame, text_of
+from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
 from task_assignor.runtime.frames import to_records
-from task_assignor.runtime.merging import merged, times_so_far
 from task_assignor.runtime.rows import check_times, exact_table, inferred, kept, likely
-from task_assignor.runtime.times import times_of
 from task_assignor.sdk.text import shown
 
-_NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
+NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
 
 
@@ -117,12 +115,10 @@ class RecordProcessor(Processor):
 
 def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: tuple[int, dict[str, int]]) -> None:
     """A record made trouble; called where its exception is handled."""
-    if context.stops_at_bad_records() or isinstance(error, _NOT_OF_A_RECORD):
+    if context.stops_at_bad_records() or isinstance(error, NOT_OF_A_RECORD):
         raise error
     context.back_to(mark)
-    line = line_to_blame(error.__traceback__)
-    told = f"cannot be processed: {text_of(error)}" + ("" if line is None else f" ({line})")
-    context.leave_out(topic, [row], told)
+    context.leave_out(topic, [row], f"cannot be processed: {text_with_line(error)}")
 
 
 def _to_table(
@@ -177,9 +173,10 @@ def _in_order_of_time(batch: Mapping[str, pa.Table], context: TaskContext) -> It
         ((topic, rows),) = sources
         yield from ((topic, row) for row in range(rows.num_rows))
     elif sources:
-        newest = [times_so_far(times_of(rows, context.topics[topic].timestamp)) for topic, rows in sources]
+        places = np.concatenate([*context.in_time_order(dict(sources)).values()])
         starts = np.cumsum([0, *(rows.num_rows for _, rows in sources)])
-        order = merged(newest)
+        order = np.empty_like(places)
+        order[places] = np.arange(len(places))
         numbers = np.searchsorted(starts, order, side="right") - 1
         for number, row in zip(numbers.tolist(), (order - starts[numbers]).tolist(), strict=True):
             yield sources[number][0], row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import attrs
 import numpy as np
@@ -26,6 +27,8 @@ class Part:
         rows: source topic -> its rows.
         offsets: source topic -> (first offset, offset after the last).
         row_offsets: source topic -> the offset of each of its rows.
+        newest: derived stream -> (N + 1,) the newest time of its topic up to each of its rows, and up to here, ms; those
+            before this batch are left out.
         stream_time: newest time of all records up to here, ms; None: there were none.
         due: schedules by stream time that are due now.
     """
@@ -33,6 +36,7 @@ class Part:
     rows: Mapping[str, pa.Table]
     offsets: Offsets
     row_offsets: Mapping[str, RowOffsets]
+    newest: Mapping[str, Int64Array]
     stream_time: int | None
     due: Sequence[Schedule] = ()
 
@@ -43,15 +47,19 @@ class TaskInput:
 
     Args:
         rows: source topic -> its rows, in the order of the task's sources.
-        newest: per source the newest time up to each row; of tables none.
+        newest: source topic -> the newest time up to each row.
+        tables: those that say nothing of where the task is in time.
         offsets: source topic -> (first offset, offset after the last).
         row_offsets: source topic -> the offset of each of its rows.
+        derived: derived stream -> its topic, the places there of its rows, and they.
     """
 
     rows: Mapping[str, pa.Table]
-    newest: Sequence[Int64Array]
+    newest: Mapping[str, Int64Array]
+    tables: Collection[str]
     offsets: Offsets
     row_offsets: Mapping[str, RowOffsets]
+    derived: Mapping[str, tuple[str, Int64Array, pa.Table]] = MappingProxyType({})
 
     @classmethod
     def read(
@@ -78,10 +86,8 @@ class TaskInput:
             offsets[topic] = (start, fetched[topic].offset_after(count, end))
         return cls(
             {topic: found.rows.slice(0, count) for (topic, found), count in zip(fetched.items(), counts, strict=True)},
-            [
-                np.full(count, NO_TIME) if topic in tables else found[:count]
-                for topic, found, count in zip(sources, newest, counts, strict=True)
-            ],
+            {topic: found[:count] for topic, found, count in zip(sources, newest, counts, strict=True)},
+            tables,
             offsets,
             {topic: found.offsets[:count] for (topic, found), count in zip(fetched.items(), counts, strict=True)},
         )
@@ -93,24 +99,27 @@ class TaskInput:
             before: newest time of all earlier records, ms; None: there were none.
             schedules: what is scheduled.
         """
+        times = [
+            np.full(len(found), NO_TIME) if topic in self.tables else found for topic, found in self.newest.items()
+        ]
         due: dict[tuple[int, ...], list[Schedule]] = {}
         for schedule in schedules:
             if schedule.kind == "stream_time":
-                for counts in crossings(self.newest, before, schedule.interval_ms):
+                for counts in crossings(times, before, schedule.interval_ms):
                     due.setdefault(tuple(counts), []).append(schedule)
-        end = tuple(len(found) for found in self.newest)
+        end = tuple(map(len, times))
         start = (0,) * len(end)
         time = before
         # Cuts follow each other in the order of time, so none has fewer rows of any source than the one before it.
         for cut in sorted(cut for cut in {*due, end} if any(cut)):
-            ends = [int(found[stop - 1]) for found, stop in zip(self.newest, cut, strict=True) if stop]
+            ends = [int(found[stop - 1]) for found, stop in zip(times, cut, strict=True) if stop]
             found = max(ends, default=NO_TIME)
             time = time if found == NO_TIME else found if time is None else max(time, found)
             yield self._part(start, cut, time, due.get(cut, ()))
             start = cut
 
     def _part(self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule]) -> Part:
-        rows, offsets, row_offsets = {}, {}, {}
+        rows, offsets, row_offsets, newest = {}, {}, {}, {}
         for (topic, table), low, high in zip(self.rows.items(), start, end, strict=True):
             rows[topic] = table.slice(low, high - low)
             found = self.row_offsets[topic]
@@ -120,4 +129,13 @@ class TaskInput:
                 first if low == 0 else int(found[low]) if low < len(found) else limit,
                 int(found[high]) if high < len(found) else limit,
             )
-        return Part(rows, offsets, row_offsets, time, due)
+        cuts = dict(zip(self.rows, zip(start, end, strict=True), strict=True))
+        for name, (topic, places, table) in self.derived.items():
+            first, last = (int(np.searchsorted(places, cut)) for cut in cuts[topic])
+            here = places[first:last]
+            rows[name] = table.slice(first, last - first)
+            offsets[name] = offsets[topic]
+            row_offsets[name] = np.asarray(self.row_offsets[topic])[here]
+            upto = cuts[topic][1]
+            newest[name] = np.append(self.newest[topic][here], self.newest[topic][upto - 1] if upto else NO_TIME)
+        return Part(rows, offsets, row_offsets, newest, time, due)

@@ -9,13 +9,17 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
+import attrs
+import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.blame import text_of, traceback_of
+from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.context import TaskContext
-from task_assignor.runtime.errors import ProcessorException, TaskCorruptedException, TopicException
+from task_assignor.runtime.derived import DerivedStream
+from task_assignor.runtime.errors import ProcessorException, TaskCorruptedException, TopicException, TopologyException
 from task_assignor.runtime.machines.protocol import TaskOrder
-from task_assignor.runtime.processor import Processor
+from task_assignor.runtime.merging import Int64Array
+from task_assignor.runtime.processor import NOT_OF_A_RECORD, Processor
 from task_assignor.runtime.steps import parent_only, step
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.sub_topology import SubTopology, is_ready_made, processor_name
@@ -53,7 +57,7 @@ class TaskProcessors:
         self.stream_time: int | None = None
         self._task = task
         self._schemas = {output.name: output.schema for output in topology.outputs}
-        self._nodes = [_Node(application_id, task, node, topics, stores) for node in topology.nodes]
+        self._nodes = [_Node(application_id, task, node, topology.derived, topics, stores) for node in topology.nodes]
         self._current = self._nodes[0]
 
     def is_due(self) -> bool:
@@ -120,16 +124,18 @@ class TaskProcessors:
         node, context = self._current.node, self._current.context
         # Those of the part that failed.
         ranges = "; ".join(
-            f"topic {topic}, partition {context.partition}, offsets {start} to {end - 1}"
+            f"topic {context.root_of(topic)}, partition {context.partition}, offsets {start} to {end - 1}"
             if end > start
-            else f"topic {topic}, partition {context.partition}, no rows"
+            else f"topic {context.root_of(topic)}, partition {context.partition}, no rows"
             for topic, (start, end) in context.offsets.items()
         )
         if context.record is not None:
             topic, offset = context.record
             ranges += f"; at the record {topic}, partition {context.partition}, offset {offset}"
+        failed = self._current.failed
+        who = f"processor {processor_name(node.processor)}" if failed is None else f"derived stream {failed.name!r}"
         return (
-            f"The processor {processor_name(node.processor)} of sub-topology {node.name!r} failed in task {self._task}, "
+            f"The {who} of sub-topology {node.name!r} failed in task {self._task}, "
             f"batch {order.batch} ({ranges or 'before its rows'}): {text_of(error)}"
         )
 
@@ -142,19 +148,29 @@ class _Node:
         application_id: str,
         task: TaskId,
         node: SubTopology,
+        derived: Mapping[str, DerivedStream],
         topics: Mapping[str, TopicSpec],
         stores: Mapping[str, Store],
     ) -> None:
         self.node = node
+        self._derived = {name: derived[name] for name in node.sources if name in derived}
+        self._roots = {name: one.root for name, one in self._derived.items()}
+        self._topics = topics
+        self.failed: DerivedStream | None = None
+        """The one whose functions have raised."""
         self.context = TaskContext(
             application_id,
             task,
-            {name: topics[name] for name in node.sources},
+            {
+                name: self._derived[name].spec_of(topics[root]) if (root := self._roots.get(name)) else topics[name]
+                for name in node.sources
+            },
             tuple(output.name for output in node.outputs if output.name not in node.dead_letters),
             {store.name: stores[store.name] for store in node.stores},
             node.bad_records,
             node.late_records,
             {output.name: output.schema for output in node.outputs},
+            self._roots,
         )
         self._processor: Processor | None = None
 
@@ -171,14 +187,17 @@ class _Node:
             self.context.renew(_elapsed_ms())
             processor.init(self.context)
             self._processor = processor
+        # Where a derived stream has no rows yet, the rows of its topic stand under its name: they may be bad.
         self.context.begin(order.batch, *(self._own(of) for of in (batch.offsets, batch.rows, batch.row_offsets)))
         self.context.stream_time = order.base.stream_time
+        if self._derived:
+            batch = attrs.evolve(batch, derived={name: self._made(one, batch) for name, one in self._derived.items()})
         self.context.punctuate_by_clock(_elapsed_ms(), round(time.time() * 1_000))
         for part in batch.parts(order.base.stream_time, self.context.schedules):
             rows = self._own(part.rows)
-            self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets))
-            # A part may have rows of the others' sources only.
-            if any(table.num_rows for table in rows.values()):
+            self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets), part.newest)
+            # A part may have rows of the others' sources only. Rows that are left out move the time.
+            if any(part.rows[self._roots.get(name, name)].num_rows for name in self.node.sources):
                 found = self._processor.process_batch(rows, self.context)
                 if found is not None:
                     (self.context.take if is_ready_made(self.node.processor) else self.context.forward)(found)
@@ -192,7 +211,43 @@ class _Node:
             processor.close()
 
     def _own(self, by_topic: Mapping[str, T]) -> dict[str, T]:
-        return {topic: by_topic[topic] for topic in self.node.sources}
+        return {name: by_topic[name if name in by_topic else self._roots[name]] for name in self.node.sources}
+
+    def _made(self, stream: DerivedStream, batch: TaskInput) -> tuple[str, Int64Array, pa.Table]:
+        """A derived stream of a batch: its topic, the places of its rows there, and they."""
+        rows, spec = batch.rows[stream.root], self._topics[stream.root]
+        every: Int64Array = np.arange(rows.num_rows)
+        try:
+            return stream.root, *stream.rows_of(rows, spec)
+        except TopologyException:
+            self.failed = stream
+            raise
+        except Exception as error:
+            self.failed = stream
+            # Which of the rows it is.
+            failed = {row: raised for row in every.tolist() if (raised := _raised(stream, rows.slice(row, 1), spec))}
+            first = min(failed, default=None)
+            if first is None or isinstance(error, NOT_OF_A_RECORD):
+                raise
+            if self.context.stops_at_bad_records():
+                self.context.stand_at(stream.name, first)
+                raise failed[first] from None
+            texts = [f"cannot be processed: {text_with_line(raised)}" for raised in failed.values()]
+            self.context.leave_out(stream.name, list(failed), texts)
+        self.failed = None
+        good = np.delete(every, list(failed))
+        places, made = stream.rows_of(rows.take(pa.array(good)), spec)
+        return stream.root, good[places], made
+
+
+def _raised(stream: DerivedStream, rows: pa.Table, topic: TopicSpec) -> Exception | None:
+    try:
+        stream.rows_of(rows, topic)
+    except NOT_OF_A_RECORD:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a user's code raises: its record is named
+        return error
+    return None
 
 
 def may_schedule(topology: ProcessorTopology) -> bool:

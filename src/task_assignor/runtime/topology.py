@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from task_assignor.group import SubTopologyShape, make_tasks
 from task_assignor.group.topology import number_sub_topologies
+from task_assignor.runtime.derived import DerivedStream, DerivedTable
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.sub_topology import Output, Repartitioned, StoreSpec, SubTopology, processor_name, several
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -26,22 +27,25 @@ class ProcessorTopology:
 
     Args:
         nodes: the sub-topologies, in the order of their declaration.
+        derived: the derived streams of the topology, by name.
 
     Raises:
         TopologyException: these cannot be computed by one task.
     """
 
     nodes: tuple[SubTopology, ...]
+    derived: Mapping[str, DerivedStream]
     sources: tuple[str, ...] = attrs.field(init=False)
     """Names of its source topics; of records with equal times those of the first come first."""
 
     @sources.default
     def _sources(self) -> tuple[str, ...]:
         # The order of each node, as far as possible the first that is named first.
-        left = list(dict.fromkeys(source for node in self.nodes for source in node.sources))
+        orders = [self.topics_of(node.sources) for node in self.nodes]
+        left = list(dict.fromkeys(topic for topics in orders for topic in topics))
         order: list[str] = []
         while left:
-            waits = {source for node in self.nodes for source in [one for one in node.sources if one in left][1:]}
+            waits = {topic for topics in orders for topic in [one for one in topics if one in left][1:]}
             ready = [source for source in left if source not in waits]
             if not ready:
                 raise TopologyException(
@@ -65,12 +69,17 @@ class ProcessorTopology:
                     f"{where} one belongs to the topology {shown(first.topology)} and the other to {shown(node.topology)}. "
                     "Maybe write the topic under a second name."
                 )
-            either = sorted((set(node.sources) & set(self.tables)) - set(node.tables))
+            either = sorted({*node.sources} - {*node.tables})
+            either = [topic for topic in self.topics_of(either) if topic in self.tables]
             if either:
                 raise TopologyException(
                     f"The topic {either[0]!r} is a table for some of the sub-topologies {self.name}, and none for {node.name!r}. A "
                     "task reads its tables to their end first. Maybe name it among the tables of all, or of none (table_first= of a join)."
                 )
+
+    def topics_of(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """The topics that sources are, or are derived from, each once."""
+        return tuple(dict.fromkeys(root_of(source, self.derived) for source in sources))
 
     @property
     def name(self) -> str:
@@ -90,7 +99,7 @@ class ProcessorTopology:
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of those that are read to their end first."""
-        return tuple(dict.fromkeys(table for node in self.nodes for table in node.tables))
+        return self.topics_of(table for node in self.nodes for table in node.tables)
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
@@ -103,11 +112,19 @@ class ProcessorTopology:
         return tuple(output for node in self.nodes for output in node.outputs)
 
 
-def _to_processor_topologies(sub_topologies: Iterable[SubTopology]) -> tuple[ProcessorTopology, ...]:
+def root_of(source: str, derived: Mapping[str, DerivedStream]) -> str:
+    """The topic that a source is, or is derived from."""
+    return derived[source].root if source in derived else source
+
+
+def _to_processor_topologies(
+    sub_topologies: Iterable[SubTopology], derived: Mapping[str, DerivedStream]
+) -> tuple[ProcessorTopology, ...]:
     """Those that read a topic together, directly or by way of others, in the order of the first of each."""
     groups: list[list[SubTopology]] = []
+    roots = {sub.name: {root_of(source, derived) for source in sub.sources} for sub in sub_topologies}
     for sub in sub_topologies:
-        meets = [group for group in groups if any(set(sub.sources) & set(node.sources) for node in group)]
+        meets = [group for group in groups if any(roots[sub.name] & roots[node.name] for node in group)]
         groups = [group for group in groups if group not in meets[1:]]
         if meets:
             meets[0] += [node for group in meets[1:] for node in group]
@@ -115,11 +132,15 @@ def _to_processor_topologies(sub_topologies: Iterable[SubTopology]) -> tuple[Pro
         else:
             groups.append([sub])
     order = [*sub_topologies]
-    return tuple(ProcessorTopology(tuple(sorted(group, key=order.index))) for group in groups)
+    return tuple(ProcessorTopology(tuple(sorted(group, key=order.index)), derived) for group in groups)
 
 
 def _to_sub_topologies(sub_topologies: SubTopology | Iterable[SubTopology]) -> tuple[SubTopology, ...]:
     return several(sub_topologies, SubTopology)
+
+
+def _to_derived(derived: DerivedStream | Iterable[DerivedStream]) -> tuple[DerivedStream, ...]:
+    return several(derived, DerivedStream)
 
 
 @attrs.frozen
@@ -130,6 +151,7 @@ class Topology:
 
     Args:
         sub_topologies: the sub-topologies.
+        derived: the derived streams and tables that they read.
 
     Raises:
         TopologyException: names are not unique, one reads an output of another that is not `Repartitioned`, or its own,
@@ -137,6 +159,7 @@ class Topology:
     """
 
     sub_topologies: tuple[SubTopology, ...] = attrs.field(converter=_to_sub_topologies)
+    derived: tuple[DerivedStream, ...] = attrs.field(default=(), converter=_to_derived, kw_only=True)
     processor_topologies: tuple[ProcessorTopology, ...] = attrs.field(init=False, repr=False, eq=False)
     """What the tasks compute, in the order of their numbers."""
 
@@ -150,16 +173,18 @@ class Topology:
         _check_unique("sub-topology", ((sub.name, sub.name) for sub in subs))
         _check_unique("store", ((store.name, sub.name) for sub in subs for store in sub.stores))
         _check_unique("output", ((output.name, sub.name) for sub in subs for output in sub.outputs))
-        object.__setattr__(self, "processor_topologies", _to_processor_topologies(subs))
+        self._check_derived()
+        derived = self.derived_streams
+        object.__setattr__(self, "processor_topologies", _to_processor_topologies(subs, derived))
         outputs = {output.name: output for sub in subs for output in sub.outputs}
         for sub in subs:
-            for topic in sub.sources:
+            for topic in (root_of(source, derived) for source in sub.sources):
                 if topic in outputs and not isinstance(outputs[topic], Repartitioned):
                     raise TopologyException(
                         f"The sub-topology {sub.name!r} reads {topic!r}, which is an output of this topology without a key. "
                         f"Maybe declare it so that others can read it: Repartitioned({topic!r}, schema, key=…, partitions=…)."
                     )
-        read = {topic for sub in subs for topic in sub.sources}
+        read = {root_of(source, derived) for sub in subs for source in sub.sources}
         unread = sorted(set(self.repartitions) - read)
         if unread:
             raise TopologyException(
@@ -167,6 +192,40 @@ class Topology:
                 "it as a source."
             )
         self._in_order()
+
+    def _check_derived(self) -> None:
+        for one in self.derived:
+            if not isinstance(one, DerivedStream):
+                raise TopologyException(
+                    f"The derived streams of a Topology are DerivedStream or DerivedTable objects, but it was given {shown(one)}."
+                )
+        found = self.derived_streams
+        taken = {
+            **{output.name: "an output" for sub in self.sub_topologies for output in sub.outputs},
+            **{one.root: "a topic that is read" for one in self.derived},
+        }
+        names = [one.name for one in self.derived]
+        for place, name in enumerate(names):
+            other = "another one" if name in names[:place] else taken.get(name)
+            if other is not None:
+                raise TopologyException(f"The derived stream {name!r} has the name of {other}. Maybe rename it.")
+        read = {source for sub in self.sub_topologies for source in sub.sources}
+        for name in names:
+            if name not in read:
+                raise TopologyException(f"Nothing reads the derived stream {name!r}. Maybe name it as a source.")
+        for sub in self.sub_topologies:
+            for name in getattr(sub.processor, "tables", ()):
+                steps = found[name].lineage if name in found else ()
+                if any(not isinstance(step, DerivedTable) for step in steps):
+                    raise TopologyException(
+                        f"The sub-topology {sub.name!r} reads the derived stream {name!r} as a table, but an older value of a key would "
+                        f"stay where a newer one is left out. Maybe make it a DerivedTable({name!r}, ...)."
+                    )
+
+    @property
+    def derived_streams(self) -> dict[str, DerivedStream]:
+        """The derived streams and tables, by name."""
+        return {one.name: one for one in self.derived}
 
     def of_task(self, task: TaskId) -> ProcessorTopology:
         """What a task computes."""
@@ -179,7 +238,8 @@ class Topology:
     @property
     def sources(self) -> tuple[str, ...]:
         """All source topics that come from outside, sorted."""
-        return tuple(sorted({topic for sub in self.sub_topologies for topic in sub.sources} - set(self.repartitions)))
+        read = {topic for found in self.processor_topologies for topic in found.sources}
+        return tuple(sorted(read - set(self.repartitions)))
 
     @property
     def repartitions(self) -> dict[str, Repartitioned]:
@@ -223,16 +283,19 @@ class Topology:
         return order
 
     def specs(self, topics: Mapping[str, TopicSpec]) -> dict[str, TopicSpec]:
-        """What all sources are like, repartition topics included.
+        """What all sources are like, repartition topics and derived streams included.
 
         Args:
             topics: the source topics that come from outside, by name.
 
         Raises:
-            TopologyException: it is not known of which columns a repartition topic is, or it cannot be so.
+            TopologyException: it is not known of which columns a repartition topic or derived stream is, or it cannot be so.
         """
         specs = dict(topics)
         for sub in self._in_order():
+            for source in sub.sources:
+                if (one := self.derived_streams.get(source)) is not None:
+                    specs[source] = one.spec_of(specs[one.root])
             for output in sub.outputs:
                 if isinstance(output, Repartitioned):
                     specs[output.name] = attrs.evolve(output, schema=output_schema_of(sub, output, specs)).spec
@@ -252,7 +315,7 @@ class Topology:
             TopologyException: a topic is missing, sources are not co-partitioned, or a processor does not fit its topics.
         """
         for sub in self.sub_topologies:
-            for topic in sub.sources:
+            for topic in (root_of(source, self.derived_streams) for source in sub.sources):
                 if topic not in topics and topic not in self.repartitions:
                     raise TopologyException(
                         f"The sub-topology {sub.name!r} reads the topic {topic!r}, which does not exist. "
@@ -269,6 +332,7 @@ class Topology:
         partitions = {
             repartition_topic(application_id, name) if name in self.repartitions else name: spec.partitions
             for name, spec in topics.items()
+            if name not in self.derived_streams
         }
         racks = {name: spec.racks for name, spec in topics.items() if spec.racks is not None}
         try:

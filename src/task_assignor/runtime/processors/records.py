@@ -76,10 +76,27 @@ def valid_keys(rows: pa.Table, key: tuple[str, ...]) -> BoolArray | None:
     return valid
 
 
-def newest_so_far(times: Int64Array, before: int | None) -> Int64Array:
-    """(N,) the newest time up to each row, rows before these included."""
-    newest: Int64Array = np.maximum.accumulate(times)
-    return newest if before is None else np.maximum(newest, before)
+def newest_so_far(
+    topic: str, times: Int64Array, before: int | None, context: TaskContext
+) -> tuple[Int64Array, int | None]:
+    """(N,) the newest time up to each row, rows before these and those that a derived stream leaves out included; and that at the end.
+
+    Args:
+        topic: where they come from.
+        times: (N,) their times, ms.
+        before: newest time before these, ms; None: there was none.
+        context: of the task.
+
+    Returns:
+        The times, `NO_TIME` where there is none yet, and the newest; None: there is none.
+    """
+    end = NO_TIME if before is None else before
+    newest: Int64Array = np.maximum(np.maximum.accumulate(times), end)
+    in_topic = context.newest_of_topic(topic)
+    if in_topic is not None:
+        newest, end = np.maximum(newest, in_topic[:-1]), max(end, int(in_topic[-1]))
+    end = max([end, *newest[-1:].tolist()])
+    return newest, None if end == NO_TIME else end
 
 
 def leave_out_late(

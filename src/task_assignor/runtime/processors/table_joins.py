@@ -198,6 +198,11 @@ class _Factory:
         """What its user wrote."""
         return type(self.join).__qualname__
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Sources of which each key's newest row counts."""
+        return (self.join.table,) if isinstance(self.join, StreamTableJoin) else (self.join.left, self.join.right)
+
     def __call__(self) -> Processor:
         return self.join.processor(self)
 

@@ -268,17 +268,17 @@ class _Windowed(Processor):
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """Add what the batch brings, then give what is closed."""
         (rows,) = batch.values()
-        if not rows.num_rows:
-            return None
         topic = self._plan.source
+        if not rows.num_rows and context.newest_of_topic(topic) is None:
+            return None
         before = self._store.stream_time
         times, keep = with_times(topic, rows, self._timestamp, context)
         times, keep = self._with_windows(topic, times, keep, context)
         keep = both(keep, with_keys(topic, rows, self._factory.by, context, among=keep))
-        newest = newest_so_far(times, before)
-        if newest[-1] == NO_TIME:
+        newest, now = newest_so_far(topic, times, before, context)
+        if now is None:
             return None
-        self._store.observe(int(newest[-1]))
+        self._store.observe(now)
         known = times if keep is None else np.where(keep, times, newest)
         in_time = self._leave_out_late(topic, known, newest, context)
         keep = both(keep, in_time)
@@ -286,8 +286,6 @@ class _Windowed(Processor):
             rows, times, newest = taken(rows, keep), times[keep], newest[keep]
         if rows.num_rows:
             self._add(rows, times, newest)
-        now = self._store.stream_time
-        assert now is not None
         return self._close(before, now)
 
     def _with_windows(

@@ -43,7 +43,6 @@ from task_assignor.runtime.processors.records import (
 )
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.times import NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec
 
 HOWS: Final = ("inner", "left", "outer")
@@ -306,12 +305,12 @@ class JoinProcessor(Processor):
         self, side: _Side, store: WindowStore, rows: pa.Table, before: int | None, context: TaskContext
     ) -> tuple[pa.Table, pa.Table]:
         """The rows that take part, and those whose key has a null, with the columns of the store; moves the stream time."""
-        if rows.num_rows == 0:
+        if rows.num_rows == 0 and context.newest_of_topic(side.topic) is None:
             return side.stored.empty_table(), side.stored.empty_table()
         times, keep = with_times(side.topic, rows, side.timestamp, context)
-        newest = newest_so_far(times, before)
-        if newest[-1] != NO_TIME:
-            store.observe(int(newest[-1]))
+        newest, now = newest_so_far(side.topic, times, before, context)
+        if now is not None:
+            store.observe(now)
         if side.grace_ms is not None:
             # A record without a time is older than all: it has been left out already.
             known = times if keep is None else np.where(keep, times, newest)

@@ -233,6 +233,11 @@ def _culprit(topology: Topology) -> str:
             _by_value(sub.processor)
         except Exception:  # noqa: BLE001 - this is the question
             return f"The processor {processor_name(sub.processor)} of the sub-topology {sub.name!r}"
+    for stream in topology.derived:
+        try:
+            _by_value(stream)
+        except Exception:  # noqa: BLE001 - this is the question
+            return f"The derived stream {stream.name!r}"
     return "The topology"
 
 
