@@ -180,6 +180,9 @@ def ready_made(how: str) -> dict[str, SubTopology]:
             "xy", "xy"
         ),
         "yx": WindowedJoin(left="x", right="y", before_ms=0, after_ms=9, **grace, **skip).sub_topology("yx", "yx"),
+        "back": WindowedJoin(left="y", right="x", before_ms=5, after_ms=0, how=how, **grace, **skip).sub_topology(
+            "back", "back"
+        ),
         "lookup": StreamTableJoin(stream="x", table="z", how="left").sub_topology("lookup", "lookup", topics=specs()),
         "tables": TableJoin(left="z", right="y", how="outer").sub_topology("tables", "tables", topics=specs()),
     }
@@ -192,8 +195,8 @@ def _told_by(name: str, rows: list[dict[str, Any]]) -> list[Any]:
 
 @given(
     st.fixed_dictionaries(dict.fromkeys("xyz", times)),
-    st.permutations(["count", "windows", "xy", "yx", "lookup", "tables"]),
-    st.integers(2, 6),
+    st.permutations(["count", "windows", "xy", "yx", "back", "lookup", "tables"]),
+    st.integers(2, 7),
     st.sampled_from(["inner", "left", "outer"]),
     st.lists(st.integers(-6, 6).filter(bool), min_size=1, max_size=4),
 )
@@ -499,6 +502,9 @@ def test_sources_are_in_the_order_of_each() -> None:
     for names in (["count", "lookup"], ["lookup", "count"]):
         (together,) = Topology([found[name] for name in names]).processor_topologies
         assert together.sources == ("z", "x")
+    # A windowed join does not mind.
+    (together,) = Topology([found["back"], _sub("a", "x", "y")]).processor_topologies
+    assert together.sources == ("x", "y")
     (together,) = Topology([_sub("a", "x", "y"), _sub("b", "w", "x"), _sub("c", "v", "y")]).processor_topologies
     assert together.sources == ("w", "x", "v", "y")
 

@@ -40,9 +40,14 @@ class ProcessorTopology:
 
     @sources.default
     def _sources(self) -> tuple[str, ...]:
-        # The order of each node, as far as possible the first that is named first.
-        orders = [self.topics_of(node.sources) for node in self.nodes]
-        left = list(dict.fromkeys(topic for topics in orders for topic in topics))
+        # The order of each node that goes by it, as far as possible the first that is named first.
+        named = [self.topics_of(node.sources) for node in self.nodes]
+        left = list(dict.fromkeys(topic for topics in named for topic in topics))
+        orders = [
+            topics
+            for topics, node in zip(named, self.nodes, strict=True)
+            if not getattr(node.processor, "takes_any_order", False)
+        ]
         order: list[str] = []
         while left:
             waits = {topic for topics in orders for topic in [one for one in topics if one in left][1:]}

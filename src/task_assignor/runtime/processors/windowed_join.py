@@ -21,7 +21,7 @@ same ones. `late_records` says what becomes of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import numpy as np
@@ -161,6 +161,9 @@ class JoinFactory:
     join: WindowedJoin
     left_store: str
     right_store: str
+
+    takes_any_order: ClassVar[bool] = True
+    """Which of its sources comes first at equal times does not change its result."""
 
     @property
     def shown_as(self) -> str:
