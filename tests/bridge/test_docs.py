@@ -80,10 +80,12 @@ def test_the_steps_do_what_they_say(kafka_cluster: KafkaCluster, unique: Unique,
             for instance in ("i1", "i2"):
                 if instance in group.instances:
                     group.instances[instance].stop()
-                group.feed(12)
+                    group.feed(12)
                 group.start(instance, own)
                 if len(group.running()) == 2:
                     group.wait_until_settled()
+            group.feed(12)
+            group.expect_all_rows_once()
             group.instances["i1"].tell("add")
             if said:
                 wait_until(lambda said=said: [1 for one in group.running() if one.all(said)], said)  # type: ignore[misc]

@@ -33,6 +33,8 @@ def test_two_hundred_rebalances_with_kills_leave_nothing_behind(
     with StreamsGroup(kafka_cluster, unique("soak"), tmp_path, java, settings=python_decides()) as group:
         instances = [group.start("i1"), group.start("i2")]
         group.wait_until_settled()
+        group.feed(12)
+        group.expect_all_rows_once()
         warm: list[dict[str, float]] = []
         warm_python: dict[int, int] = {}
         killed = number = 0

@@ -54,6 +54,8 @@ def test_no_fault_of_python_hurts_the_group_and_each_is_over_when_python_is_well
     with StreamsGroup(kafka_cluster, unique("faults"), tmp_path, java, settings=settings) as group:
         leader, other = group.start("i1"), group.start("i2")
         group.wait_until_settled()
+        group.feed(12)
+        group.expect_all_rows_once()
 
         def lines(pattern: str) -> int:
             return sum(len(one.all(pattern)) for one in (leader, other))
@@ -125,10 +127,11 @@ def test_rolling_from_java_to_shadow_to_python_and_back(
                 old = group.instances.get(name)
                 if old is not None:
                     old.stop()
-                group.feed(12)
+                    group.feed(12)
                 seen.setdefault(stage, []).append(group.start(name, settings))
                 if len(group.running()) == 3:
                     group.wait_until_settled()
+            group.feed(12)
             group.expect_all_rows_once()
             # Whoever leads in the end leads with these settings: one more rebalance shows it.
             seen[stage][0].tell("add")
