@@ -18,7 +18,7 @@ from task_assignor.runtime.machines.coordinator_values import ConnectionLost
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import Refused, ToClient
 from task_assignor.runtime.shells.client_shell import ClientShell
-from task_assignor.runtime.shells.server import CoordinatorServer
+from task_assignor.runtime.shells.server import CoordinatorServer, _Writer
 from task_assignor.runtime.shells.transport import Channel, connect
 from tests.runtime.test_launcher import _bootstrap
 
@@ -105,19 +105,20 @@ def test_clients_are_waited_for_whatever_somebody_has_set_for_all_sockets() -> N
         socket.setdefaulttimeout(before)
 
 
-@pytest.mark.parametrize("where", ["accept", "thread"])
+@pytest.mark.parametrize("where", ["accept", "memory", "exit", "thread"])
 def test_a_connection_that_cannot_be_taken_is_told_and_the_next_one_is_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    """The driver has too many files open for a moment, or too many threads: no client could join any more."""
+    """The driver has too many files open for a moment, or too many threads, or no memory: no client could join any more."""
+    errors = {"accept": OSError(errno.EMFILE, "Too many open files"), "memory": MemoryError(), "exit": SystemExit()}
     server = CoordinatorServer("127.0.0.1", b"secret")
     listener = server._listener
     accept, start, fails = listener._socket.accept, threading.Thread.start, [True, True]
 
     def flaky() -> Any:
-        if where == "accept" and fails:
+        if where in errors and fails:
             fails.pop()
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise errors[where]
         return accept()
 
     def start_flakily(thread: threading.Thread) -> None:
@@ -137,6 +138,19 @@ def test_a_connection_that_cannot_be_taken_is_told_and_the_next_one_is_taken(
     server.close()
     told = [record.getMessage() for record in caplog.records if "Nobody can be connected" in record.getMessage()]
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError, SystemExit])
+def test_a_connection_over_which_nobody_sends_any_more_is_closed(error: type[BaseException]) -> None:
+    """The client waited for its orders, and the coordinator for the client, whose heartbeats went on: a run without an end."""
+    closed = threading.Event()
+
+    def send(_: object) -> None:
+        raise error
+
+    channel: Any = SimpleNamespace(send=send, close=closed.set)
+    _Writer(channel).send(SHORT)
+    assert closed.wait(60)
 
 
 class _Flaky:

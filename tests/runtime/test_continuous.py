@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -157,6 +158,7 @@ def test_with_idle_time_a_task_waits_for_the_source_that_comes_later(tmp_path: P
 PROGRAM = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from task_assignor.runtime import BatchesCommitted
 from tests.runtime.support import application
 from tests.runtime.test_continuous import _join
@@ -380,6 +382,22 @@ def test_a_watcher_tells_of_whatever_ends_it(tmp_path: Path) -> None:
     (error,) = told.found
     assert isinstance(error, TopicException)
     assert str(error) == "KeyError: 'a bug'"
+
+
+def test_a_watcher_tells_also_of_what_ends_it_between_two_looks(tmp_path: Path) -> None:
+    """As where there is no memory for a lock to wait with."""
+
+    def fail(_: float) -> None:
+        raise MemoryError
+
+    topic, told = write_topic(tmp_path, "a", pa.table({"key": [1]}), partitions=1, key="key"), _Told()
+    watcher = Watcher({"a": topic}, interval_s=0.001, patience_s=60)
+    over: Any = SimpleNamespace(is_set=lambda: False, wait=fail)
+    watcher._is_over = over
+    watcher.start(told)
+    told.wait_for(lambda found: len(found) == 2)
+    assert isinstance(told.found[1], TopicException)
+    assert str(told.found[1]) == "It cannot be seen any more how far the sources reach: MemoryError"
 
 
 def test_a_topic_that_was_written_anew_is_noticed_whatever_its_version(

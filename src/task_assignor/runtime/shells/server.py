@@ -85,19 +85,16 @@ class _Writer:
         self._messages.put(None)
 
     def _run(self) -> None:
-        while True:
-            message = self._messages.get()
-            if message is None:
-                self._channel.close()
-                return
-            try:
+        try:
+            while (message := self._messages.get()) is not None:
                 self._channel.send(message)
-            except OSError as error:
-                # The reader notices too, and tells the coordinator.
-                _log.debug("A message could not be sent: %s", error)
-            except Exception:  # noqa: BLE001 - whatever it is, the client would wait for ever
-                _log.warning("A message could not be sent", exc_info=True)
-                self._channel.close()
+        except OSError as error:
+            # The reader notices too, and tells the coordinator.
+            _log.debug("A message could not be sent: %s", error)
+        except BaseException:  # noqa: BLE001 - whatever it is, the client would wait for ever
+            _log.warning("A message could not be sent", exc_info=True)
+        finally:
+            self._channel.close()
 
 
 def _write_checkpoint(

@@ -16,6 +16,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Final, Generic, TypeVar
 
+from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.machines.encoding import encode, reader_of
 from task_assignor.sdk.logs import logger_of
@@ -181,11 +182,11 @@ class Listener:
         while not self._closed.is_set():
             try:
                 self._take(self._socket.accept()[0])
-            except (OSError, RuntimeError) as error:
-                # Too many open files, no more threads: others may give some back.
-                if not self._closed.is_set() and told != str(error):
-                    told = str(error)
-                    _log.warning("Nobody can be connected at the moment; it is tried again: %s", error)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, clients would wait for ever
+                # Too many open files, no more threads, no memory: others may give some back.
+                if not self._closed.is_set() and told != (said := text_of(error)):
+                    told = said
+                    _log.warning("Nobody can be connected at the moment; it is tried again: %s", told)
                 self._closed.wait(_PAUSE_S)
 
     def _take(self, sock: socket.socket) -> None:

@@ -69,6 +69,12 @@ class Watcher:
         self._is_over.set()
 
     def _run(self, tell: Tell) -> None:
+        try:
+            self._watch(tell)
+        except BaseException as error:  # noqa: BLE001 - a run that is told of nothing would wait for ever
+            tell(TopicException(f"It cannot be seen any more how far the sources reach: {text_of(error)}"))
+
+    def _watch(self, tell: Tell) -> None:
         known: dict[str, list[int]] = {}
         failing_since: float | None = None
         moved_s = time.monotonic()
