@@ -142,6 +142,32 @@ def test_file_systems_without_sync_of_folders_will_do(tmp_path: Path, monkeypatc
     assert storage.list("a") == ["a/b", "a/c"]
 
 
+def test_links_that_lead_back_up_are_not_followed(tmp_path: Path) -> None:
+    """With two of them all ways of up to forty links were gone: more than can be."""
+    storage = LocalStorage(tmp_path)
+    storage.put("a/b/c", b"1")
+    for link in ("x", "y"):
+        (tmp_path / "a" / link).symlink_to("..")
+    assert list(storage.list_below("a")) == ["a/b/c"]
+    # The folder itself may be anywhere.
+    (tmp_path / "other").symlink_to(tmp_path / "a")
+    assert list(storage.list_below("other")) == ["other/b/c"]
+
+
+def test_a_file_that_its_owner_may_not_read_is_no_object(tmp_path: Path) -> None:
+    """After `os.umask(0o777)` in a processor what was committed could not be read, and the run ended well."""
+    storage = LocalStorage(tmp_path)
+    storage.put("a/b", b"1")
+    before = os.umask(0o777)
+    try:
+        for put in (storage.put, storage.put_if_absent):
+            with pytest.raises(PermissionError, match=r"the mode 0o000, .* has set its umask: '/"):
+                put("a/c", b"1")
+    finally:
+        os.umask(before)
+    assert storage.list("a") == ["a/b"]
+
+
 def test_a_folder_of_objects_is_no_object(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.put("a/b", b"1")

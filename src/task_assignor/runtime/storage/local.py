@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -133,6 +134,14 @@ class LocalStorage(Storage):
                 path.unlink(missing_ok=True)
             self._remove_if_empty(path.parent)
 
+    def list_below(self, folder: str = "") -> Iterator[str]:
+        """The names of all objects in a folder and in those below it; not in those that links lead to, maybe back up again."""
+        for name in self.list(folder):
+            if not name.endswith("/"):
+                yield name
+            elif not os.path.islink(self._place(name[:-1])):  # noqa: PTH114
+                yield from self.list_below(name[:-1])
+
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:  # noqa: D102
         path = Path(self._place(name))
@@ -198,6 +207,7 @@ class LocalStorage(Storage):
                 folder.mkdir(parents=True, exist_ok=True)
                 self._durable_folders.discard(str(folder))
         try:
+            _require_readable(descriptor, path)
             left = memoryview(data).cast("B")
             while left:
                 left = left[os.write(descriptor, left) :]
@@ -258,6 +268,21 @@ def _sync_folder(path: str) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _require_readable(descriptor: int, path: str) -> None:
+    """What nobody can read would be counted on and found missing, maybe in weeks.
+
+    Raises:
+        PermissionError: the umask of this process takes the right to read from new files.
+    """
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if not mode & stat.S_IRUSR:
+        raise PermissionError(
+            errno.EACCES,
+            f"New files get the mode {mode:#05o}, so their owner may not read them. Maybe something in this process has set its umask",
+            path,
+        )
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
