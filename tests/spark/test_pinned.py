@@ -304,6 +304,20 @@ def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp
     assert in_order(read_output(tmp_path / "run", "joined")).equals(in_order(plain_join(left, right)))
 
 
+def test_whatever_ends_the_thread_of_a_client_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of SystemExit nobody was told: the client was gone, and was waited for."""
+
+    def leave(_: object) -> str:
+        raise SystemExit("no licence")
+
+    monkeypatch.setattr("task_assignor.spark.pinned_launcher.ClientShell.run", leave)
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    with pytest.raises(ClientException, match="SystemExit: no licence"):
+        application(spark, tmp_path, join_topology(), clients=1).run()
+
+
 def test_who_waits_for_a_spark_task_whose_answers_nobody_reads_any_more_is_woken(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

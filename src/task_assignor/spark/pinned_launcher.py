@@ -179,7 +179,7 @@ class PinnedLauncher:
         def run() -> None:
             try:
                 client.ended, client.was_told = shell.run(), True
-            except Exception as error:  # noqa: BLE001 - whatever it is, the application is told
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the application is told
                 client.ended = text_of(error)
             finally:
                 tasks.close()
