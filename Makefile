@@ -101,7 +101,7 @@ bench: $(VENV)/.installed-dev ## print the table of figures beside the peers'
 
 # Rooms that need no screen, with the oldest versions that pyproject.toml allows; of Spark what differs from version to version.
 OLD := sdk validation engine kafka_order utils builtin_assignors testing group cli runtime
-OLD_SPARK := clients pinned source topics
+OLD_SPARK := clients pinned session source topics
 test-lower-bounds: $(VENV)-lower-bounds/.installed ## tests with the oldest supported versions, all in one environment
 	$(VENV)-lower-bounds/bin/python -m pytest -n $(JOBS) -q -p no:cacheprovider \
 		-m 'not slow and not spark and not jvm and not kafka' $(ARGS) tests/packaging/test_import.py \

@@ -368,9 +368,9 @@ def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path)
 )
 def test_a_session_that_ends_under_a_run_is_said_to_have(tmp_path: Path, how: str, expected: str) -> None:
     """It was told as "'NoneType' object has no attribute" of whatever was asked for first, or as a call of Py4J that failed."""
-    said, _ = run_program(dict(os.environ), STOPPING, str(tmp_path), how)
+    said, error = run_program(dict(os.environ), STOPPING, str(tmp_path), how)
 
-    assert said.startswith(expected)
+    assert said.startswith(expected), error
 
 
 @pytest.mark.spark
