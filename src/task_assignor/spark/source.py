@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -130,21 +130,26 @@ class Piece:
             if not self._elsewhere():
                 raise
 
-    def tables(self) -> Iterator[tuple[Piece, pa.Table]]:
+    def tables(self, columns: Collection[str] | None = None) -> Iterator[tuple[Piece, pa.Table]]:
         """The rows, with where they are: in this file or, if it was merged with others meanwhile and has gone, in another one.
+
+        Args:
+            columns: those that are wanted; there may be others, too. None: all.
 
         Raises:
             CorruptLogException: the file is missing, or is not the file that was sealed.
             TopicException: its rows are deleted.
         """
         try:
-            table = open_arrow(self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base)
+            table = open_arrow(
+                self.storage, self.name, self.seal, self.what, self.log, self.partition, self.base, columns
+            )
         except CorruptLogException:
             found = self._elsewhere()
             if not found:
                 raise
             for piece in found:
-                yield from piece.tables()
+                yield from piece.tables(columns)
         else:
             yield self, table.slice(self.start, self.stop - self.start)
 
@@ -454,7 +459,7 @@ class _StreamReader(DataSourceStreamReader):
 
 def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) -> Iterator[pa.RecordBatch]:
     wanted = arrow_schema(schema)
-    for piece, table in (found for each in pieces for found in each.tables()):
+    for piece, table in (found for each in pieces for found in each.tables(wanted.names)):
         if with_offsets:
             table = table.append_column("partition", pa.array(np.full(table.num_rows, piece.partition, np.int32)))
             first = piece.position + piece.start

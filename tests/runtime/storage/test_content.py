@@ -13,6 +13,7 @@ from task_assignor.runtime.storage import (
     Seal,
     as_arrow,
     as_document,
+    as_parquet,
     open_arrow,
     open_document,
 )
@@ -74,3 +75,18 @@ def test_a_seal_has_what_a_file_is_known_by(tmp_path: Path) -> None:
     small, packed = as_arrow(ROWS, "zstd")
     storage.put("y", small)
     assert ROWS.equals(open_arrow(storage, "y", packed, "topic", "t", 0, 0))
+
+
+def test_of_parquet_only_the_columns_that_are_wanted_are_decoded(tmp_path: Path) -> None:
+    """Of a file of hundreds of columns all were decoded for the one that was read."""
+    storage = LocalStorage(tmp_path)
+    table = pa.table({"a": [1, 2], "b.c": ["x", "y"], "d": [{"e": 1}, None]})
+    data, seal = as_parquet(table)
+    storage.put("x.parquet", data)
+
+    def read(columns: list[str] | None) -> pa.Table:
+        return open_arrow(storage, "x.parquet", seal, "output", "o", 0, 0, columns)
+
+    assert read(None).equals(table)
+    assert read(["no such", "d", "b.c"]).equals(table.select(["b.c", "d"]))
+    assert read([]).shape == (2, 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -111,7 +111,16 @@ def _in_chunks(tables: Iterable[pa.Table], least: int | None) -> Iterator[pa.Tab
         yield whole if least is None else whole.combine_chunks()
 
 
-def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, partition: int, offset: int) -> pa.Table:
+def open_arrow(
+    storage: Storage,
+    name: str,
+    seal: Seal,
+    what: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    columns: Collection[str] | None = None,
+) -> pa.Table:
     """A table over an Arrow IPC file (or of a Parquet file: `.parquet`), if the file is still the one that was sealed.
 
     Args:
@@ -122,6 +131,7 @@ def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, p
         topic: name of the topic (or store) it belongs to.
         partition: its partition.
         offset: its first offset (or batch).
+        columns: those that are wanted, as far as the file has them: of Parquet the others are not decoded, and are not there; None: all.
 
     Raises:
         CorruptLogException: the file is missing, or is not the file that was sealed.
@@ -129,7 +139,10 @@ def open_arrow(storage: Storage, name: str, seal: Seal, what: str, topic: str, p
     try:
         data = open_sealed(storage, name, seal)
         if name.endswith(PARQUET):
-            return pq.read_table(pa.BufferReader(data))
+            wanted = None
+            if columns is not None:
+                wanted = [name for name in pq.read_schema(pa.BufferReader(data)).names if name in columns]
+            return pq.read_table(pa.BufferReader(data), columns=wanted)
         with pa.ipc.open_file(data) as reader:
             return reader.read_all()
     except (pa.ArrowException, OSError, ValueError) as error:
