@@ -256,8 +256,6 @@ def test_what_another_call_left_goes_before_the_lists_that_name_it(
     _write(tmp_path, 40, partitions=1)
     for number in range(4, 10):
         append_topic(tmp_path, "t", _numbers(number * 10, number * 10 + 10))
-    # Lists go at once.
-    monkeypatch.setattr(versions, "KEPT_VERSIONS", 0)
     look = changes.change_topic
 
     def change(root: str | Path, *rest: Any) -> Topic:
@@ -292,6 +290,32 @@ def test_rows_that_were_deleted_at_once_are_not_appended_again(tmp_path: Path, m
     monkeypatch.setattr(LocalStorage, "put_if_absent", put_twice)
     assert builder.commit([segment]).end_offsets() == [20]
     assert Topic.open(tmp_path, "t").start_offsets() == [20]
+
+
+@pytest.mark.usefixtures("_short")
+def test_whoever_sleeps_until_its_rows_are_deleted_and_forgotten_does_not_append_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wondered whether they had counted, since its number could be free again: the topic named files that had gone."""
+    _write(tmp_path, 10, partitions=1)
+    put = changes.put_version
+
+    def sleep_after(*given: Any) -> versions.TopicVersion:
+        monkeypatch.setattr(changes, "put_version", put)
+        version = put(*given)
+        for number in range(2, 3 * KEPT_VERSIONS):
+            append_topic(tmp_path, "t", _numbers(number * 10, number * 10 + 10))
+        for end in (last - 20, last - 10):
+            delete_records(tmp_path, "t", {0: end})
+        return version
+
+    last = 30 * KEPT_VERSIONS
+
+    monkeypatch.setattr(changes, "put_version", sleep_after)
+    append_topic(tmp_path, "t", _numbers(10, 20))
+    topic = Topic.open(tmp_path, "t")
+    topic.check()
+    assert _rows(topic, 0) == list(range(last - 10, last))
 
 
 def test_a_topic_of_an_older_version_is_read_and_written_as_before(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ change; a version names them with the offsets up to which they go. When a versio
 becomes a list, and lists of like length become one, as in `checkpoints`: so an append writes little however many files there are, and
 who has read a topic once reads of the lists only what is new.
 
-Rows before the `starts` of a version are deleted. Their files are named on for a while, so that who has appended them, and was not
-told, finds that they have counted; nobody looks for the files themselves any more.
+Rows before the `starts` of a version are deleted. Their files are named on until they are deleted, too: so who has appended them,
+and was not told, finds either that they are named or that they have gone, and knows that they have counted.
 """
 
 from __future__ import annotations
@@ -177,10 +177,8 @@ class TopicVersion:
     def without(self, before: Mapping[int, int]) -> TopicVersion:
         """The next version, without the rows before these offsets of partitions; `dead_files` of it can be deleted."""
         starts = tuple(max(start, before.get(number, 0)) for number, start in enumerate(self.starts))
-        # A list goes when nobody who has appended what it names still wonders, and its files have gone.
-        dead = [
-            found for found in self.lists if found.last <= self.number - KEPT_VERSIONS and self._is_dead(found.ends)
-        ]
+        # Their files have gone: that tells who has appended them, and still wonders, that they have counted.
+        dead = [found for found in self.lists if self._is_dead(found.ends)]
         return attrs.evolve(self, number=self.number + 1, starts=starts, lists=self.lists[len(dead) :])
 
     def _is_dead(self, ends: Sequence[int]) -> bool:

@@ -222,10 +222,13 @@ class TopicBuilder:
         return topic
 
     def _append(self, files: Sequence[Sequence[Segment]], topic_id: str) -> Topic:
-        mine = {segment.file for partition in files for segment in partition}
+        mine = {segment.file: segment.name(self.spec.name) for partition in files for segment in partition}
 
         def following(topic: Topic) -> TopicVersion | None:
-            if mine <= topic.now.names_since(self.storage, self.since):
+            if mine.keys() <= topic.now.names_since(self.storage, self.since):
+                return None
+            if topic.version > self.since and not all(map(self.storage.is_there, mine.values())):
+                # They have counted, and are deleted since (`delete_records`): nobody names them any more.
                 return None
             # Somebody else may have added columns meanwhile.
             return topic.now.with_files(files, _with_columns(topic.spec, self.spec.schema))

@@ -1,0 +1,311 @@
+"""Topics that many change and read at the same time, in an order that a seed decides; and what must hold of them then."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    Topic,
+    TopicException,
+    append_topic,
+    delete_records,
+    topic_changes,
+    topics,
+    write_topic,
+)
+from task_assignor.runtime import topic_versions as versions
+from task_assignor.runtime.storage import addresses, open_document
+from task_assignor.runtime.topics import list_topics
+from tests.runtime.interleaving import Interleaving, SteppedStorage
+
+_ROOT: Final = "/interleaved"
+_TOPIC: Final = "t"
+_PARTITIONS: Final = 2
+_DISK: Final = "Input/output error"
+
+
+def _check_told(error: TopicException, *expected: str) -> None:
+    if not any(text in str(error) for text in expected):
+        raise AssertionError(f"nothing explains: {error}") from error
+
+
+@attrs.define(eq=False)
+class Append:
+    """Rows that somebody appends, or creates the topic with.
+
+    Args:
+        numbers: the rows.
+        columns: the columns that they have beyond the first ones.
+        began: at this step.
+        ended: at this step; None: it died, or was told of an error.
+    """
+
+    numbers: tuple[int, ...]
+    columns: tuple[str, ...]
+    began: int
+    ended: int | None = None
+
+
+class TopicWorld:
+    """A topic and all who use it.
+
+    Args:
+        seed: decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.actors = Interleaving(seed)
+        self.chance = chance = self.actors.chance
+        self.storage = SteppedStorage(self.actors, _ROOT)
+        self.storage.on_created = self._created
+        self.kept = chance.choice((2, 3, 5, 20))
+        self.listed = chance.choice((1, 2, 3, 8))
+        self._numbers = itertools.count()
+        self.appends: list[Append] = []
+        self.deleted = [0] * _PARTITIONS
+        """Per partition up to where somebody has begun to delete."""
+        self.newest = -1
+        """The newest version that there ever was."""
+        self.log: list[list[int]] = [[] for _ in range(_PARTITIONS)]
+        """Per partition the rows that newest versions have named, also if they are deleted by now."""
+        self.places: list[dict[int, versions.Segment]] = [{} for _ in range(_PARTITIONS)]
+        """Per partition the files of these rows by their offsets."""
+        self.ends = [0] * _PARTITIONS
+        """Those of the topics that calls have returned, which are durable: who looks then must see so much."""
+        self.is_there = False
+
+    def run(self) -> None:
+        """Live, and check what is left.
+
+        Raises:
+            AssertionError: what must hold does not.
+        """
+        chance = self.chance
+        with self._patched():
+            creators = chance.choice((0, 0, 2, 3))
+            if not creators:
+                self._create()
+            dies = chance.choice((0, 0, 0.002, 0.02))
+            often = chance.choice((3, 8, 25))
+            for number in range(creators):
+                self.actors.add(f"creator {number}", lambda: self._creates(often), dies)
+            for number in range(chance.randint(1, 4)):
+                self.actors.add(f"appender {number}", lambda: self._appends(often), dies)
+            for number in range(chance.choice((0, 0, 1, 2))):
+                self.actors.add(f"deleter {number}", lambda: self._deletes(often), dies)
+            for number in range(chance.randint(0, 3)):
+                self.actors.add(f"reader {number}", lambda: self._reads(often))
+            self.storage.fails = chance.choice((0, 0, 0, 0.01))
+            self.actors.run()
+            self.storage.fails = 0
+            self._check()
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(addresses, "_storage", lambda *_: self.storage)
+            patch.setattr(versions, "KEPT_VERSIONS", self.kept)
+            patch.setattr(topic_changes, "KEPT_VERSIONS", self.kept)
+            patch.setattr(versions, "LISTED_APPENDS", self.listed)
+            patch.setattr(versions, "LISTED_FILES", 3 * self.listed)
+            patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=self.chance.getrandbits(128), version=4))
+            patch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: self.actors.now / 200))
+            yield
+
+    # What the actors do.
+
+    def _rows(self) -> tuple[pa.Table, tuple[str, ...]]:
+        numbers = [next(self._numbers) for _ in range(self.chance.randint(1, 3))]
+        columns = tuple(name for name in ("a", "b") if self.chance.random() < 0.1)
+        more = {name: [f"{name}{number}" for number in numbers] for name in columns}
+        return pa.table({"key": [f"k{number}" for number in numbers], "n": numbers, **more}), columns
+
+    @contextmanager
+    def _written(self, rows: pa.Table, columns: tuple[str, ...]) -> Iterator[None]:
+        append = Append(tuple(rows.column("n").to_pylist()), columns, self.actors.now)
+        self.appends.append(append)
+        yield
+        append.ended = self.actors.now
+
+    def _returned(self, topic: Topic) -> None:
+        self.ends = [max(pair) for pair in zip(self.ends, topic.end_offsets(), strict=True)]
+
+    def _create(self) -> None:
+        rows, _ = self._rows()
+        rows = rows.select(["key", "n"])
+        with self._written(rows, ()):
+            topic = write_topic(_ROOT, _TOPIC, rows, partitions=_PARTITIONS, key=["key"])
+            self.is_there = True
+        self._returned(topic)
+
+    def _creates(self, often: int) -> None:
+        try:
+            self._create()
+        except TopicException as error:
+            _check_told(error, "There already is a topic", _DISK)
+        self._appends(often)
+
+    def _appends(self, often: int) -> None:
+        for _ in range(self.chance.randint(1, often)):
+            self.actors.point()
+            rows, columns = self._rows()
+            known = self.is_there
+            try:
+                with self._written(rows, columns):
+                    topic = append_topic(_ROOT, _TOPIC, rows, add_columns=bool(columns))
+                self._returned(topic)
+            except TopicException as error:
+                _check_told(error, _DISK, *(() if known else ("There is no topic",)))
+
+    def _deletes(self, often: int) -> None:
+        for _ in range(self.chance.randint(1, often)):
+            self.actors.point()
+            if not self.is_there:
+                continue
+            try:
+                topic = Topic.open(_ROOT, _TOPIC)
+                before = {
+                    part: self.chance.randint(topic.start_offsets()[part], end)
+                    for part, end in enumerate(topic.end_offsets())
+                    if self.chance.random() < 0.7
+                }
+                self.deleted = [max(end, before.get(part, 0)) for part, end in enumerate(self.deleted)]
+                topic = delete_records(_ROOT, _TOPIC, before)
+            except TopicException as error:
+                _check_told(error, _DISK)
+                continue
+            for part, offset in before.items():
+                assert topic.start_offsets()[part] >= offset
+
+    def _reads(self, often: int) -> None:
+        topic: Topic | None = None
+        for _ in range(2 * self.chance.randint(1, often)):
+            self.actors.point()
+            if not self.is_there:
+                continue
+            if self.chance.random() < 0.2:
+                assert list_topics(_ROOT) == [_TOPIC]
+            least = list(self.ends)
+            if topic is None or self.chance.random() < 0.2:
+                topic = Topic.open(_ROOT, _TOPIC)
+            else:
+                before = topic.end_offsets()
+                topic.refresh()
+                least = [max(pair) for pair in zip(least, before, strict=True)]
+            ends = topic.end_offsets()
+            assert all(end >= known for end, known in zip(ends, least, strict=True)), (ends, least)
+            part = self.chance.randrange(_PARTITIONS)
+            # Somebody else may know of more than this one has seen.
+            start, end = sorted(self.chance.choices(range(self.ends[part] + 1), k=2))
+            try:
+                if self.chance.random() < 0.2:
+                    topic.check(topic.start_offsets())
+                rows = topic.read(part, start, end)
+            except TopicException as error:
+                _check_told(error, *(("were deleted (delete_records)",) if any(self.deleted) else ()))
+                continue
+            self._saw(part, start, rows)
+
+    def _saw(self, part: int, start: int, rows: pa.Table) -> None:
+        found = rows.column("n").to_pylist()
+        assert found == self.log[part][start : start + len(found)], f"partition {part} from {start} on"
+
+    def _created(self, name: str) -> None:
+        """A version was written: what it adds is what the topic has from then on, if it is the newest."""
+        number = int(name.rpartition("/")[2].removesuffix(".json"))
+        if number <= self.newest:
+            # Somebody slept until the number was free again: whatever is there is newer.
+            return
+        assert number == self.newest + 1
+        self.newest = number
+        version = versions.TopicVersion.of(open_document(self.storage, name, versions.TopicDocument), _TOPIC, number)
+        newest = [version.read(self.storage, version.lists[-1])] if version.lists else []
+        for part, (log, places) in enumerate(zip(self.log, self.places, strict=True)):
+            for file in itertools.chain(*(files[part] for files in (*newest, version.recent))):
+                if file.base == len(log):
+                    with pa.ipc.open_file(self.storage.open(file.name(_TOPIC))) as reader:
+                        log += reader.read_all().column("n").to_pylist()
+                    places[file.base] = file
+                assert places[file.base] == file
+            assert version.ends[part] == len(log), "rows are missing in a new version"
+
+    # What must hold.
+
+    def _check(self) -> None:
+        if not self.is_there and not versions.versions_of(self.storage, _TOPIC):
+            assert not any(append.ended for append in self.appends)
+            return
+        self._check_rows(Topic.open(_ROOT, _TOPIC))
+        unnamed = self._unnamed_lists()
+        for _ in range(self.listed + 2):
+            self._append_alone()
+        self._check_rows(Topic.open(_ROOT, _TOPIC))
+        # Lists go when others are made; those that were needed until then go the next time.
+        assert not unnamed & self._unnamed_lists(), "lists that nothing names are left"
+        assert len(versions.versions_of(self.storage, _TOPIC)) <= self.kept
+
+    def _append_alone(self) -> None:
+        rows, columns = self._rows()
+        with self._written(rows, columns):
+            append_topic(_ROOT, _TOPIC, rows, add_columns=bool(columns))
+
+    def _check_rows(self, topic: Topic) -> None:
+        topic.check()
+        assert topic.version == self.newest
+        starts, ends = topic.start_offsets(), topic.end_offsets()
+        assert all(start <= limit for start, limit in zip(starts, self.deleted, strict=True))
+        assert ends == [len(log) for log in self.log]
+        appends = {number: append for append in self.appends for number in append.numbers}
+        for part, log in enumerate(self.log):
+            rows = topic.read(part, starts[part], ends[part])
+            self._saw(part, starts[part], rows)
+            for row in rows.to_pylist():
+                for name in ("a", "b"):
+                    is_given = name in appends[row["n"]].columns
+                    assert row.get(name) == (f"{name}{row['n']}" if is_given else None)
+            ended: list[int] = []
+            for append, group in itertools.groupby(reversed(log), key=appends.__getitem__):
+                numbers = list(group)[::-1]
+                assert numbers == [number for number in append.numbers if number in numbers], (
+                    "rows are in another order"
+                )
+                assert not ended or min(ended) > append.began, f"{append} comes after what began when it had ended"
+                ended += [] if append.ended is None else [append.ended]
+        count = Counter(itertools.chain(*self.log))
+        for append in self.appends:
+            found = {count[number] for number in append.numbers}
+            assert found == {1} or (found == {0} and append.ended is None), f"{append} is there {found} times"
+
+    def _unnamed_lists(self) -> set[str]:
+        """Lists that no version names which is kept; those that are named must be there."""
+        named: set[str] = set()
+        for number in versions.versions_of(self.storage, _TOPIC):
+            name = versions.version_name(_TOPIC, number)
+            version = versions.TopicVersion.of(
+                open_document(self.storage, name, versions.TopicDocument), _TOPIC, number
+            )
+            for found in version.lists:
+                version.read(self.storage, found)
+                named.add(found.name)
+        return set(self.storage.list(versions.lists_folder(_TOPIC))) - named
+
+
+def interleave_topics(seed: int) -> TopicWorld:
+    """One world.
+
+    Raises:
+        AssertionError: what must hold does not.
+    """
+    world = TopicWorld(seed)
+    world.run()
+    return world
