@@ -207,6 +207,40 @@ def test_whoever_is_slow_to_see_which_lists_are_needed_deletes_none_of_them(
 
 
 @pytest.mark.usefixtures("_short")
+def test_whoever_wonders_slowly_whether_its_rows_count_is_told_nothing_false(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists that it wanted to look into were gone: it was told that they are missing, though its rows counted."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    others, opened = iter(range(1, 200)), Topic.open.__func__  # type: ignore[attr-defined]
+
+    def others_append(count: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Topic, "open", classmethod(opened))
+            patch.setattr(topic_changes, "put_version", put_version)
+            for _ in range(count):
+                append_topic(tmp_path, "t", ROWS.slice(next(others) % 40, 1))
+
+    def sleep_after(storage: Storage, version: versions.TopicVersion) -> versions.TopicVersion:
+        monkeypatch.setattr(topic_changes, "put_version", put_version)
+        version = put_version(storage, version)
+        others_append(2 * versions.KEPT_VERSIONS)
+        monkeypatch.setattr(Topic, "open", classmethod(open_and_sleep))
+        return version
+
+    def open_and_sleep(cls: type[Topic], *given: Any) -> Topic:
+        topic: Topic = opened(cls, *given)
+        monkeypatch.setattr(Topic, "open", classmethod(opened))
+        others_append(2 * versions.KEPT_VERSIONS)
+        return topic
+
+    monkeypatch.setattr(topic_changes, "put_version", sleep_after)
+    append_topic(tmp_path, "t", ROWS.slice(0, 1))
+    count = 4 * versions.KEPT_VERSIONS
+    assert _rows(Topic.open(tmp_path, "t")) == sorted([0, 0, *(number % 40 for number in range(1, count + 1))])
+
+
+@pytest.mark.usefixtures("_short")
 @pytest.mark.parametrize("point", range(4))
 def test_a_writer_that_dies_at_any_write_leaves_the_topic_as_it_was_or_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: int
