@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.storage import LocalStorage, local
 from task_assignor.runtime.task import failure_of
 from task_assignor.sdk import TaskId
 from tests.processes import quick_context
@@ -336,3 +336,26 @@ def test_a_process_that_is_forked_waits_for_no_threads_of_its_parent(tmp_path: P
             os.kill(child, signal.SIGKILL)
         time.sleep(0.01)
     assert time.monotonic() < deadline
+
+
+def test_what_is_listed_while_objects_come_and_go_was_there_at_one_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the versions of a topic an old one, whose number somebody slow had found free, was left alone, and taken for the newest."""
+    storage = LocalStorage(tmp_path)
+    for name in "1789":
+        storage.put_if_absent(f"a/{name}", b"1")
+    looked: list[str] = []
+    really = local._is_folder
+
+    def look_slowly(entry: os.DirEntry[str]) -> bool:
+        if len(looked) < 4 and entry.name != "1":
+            storage.delete([f"a/{entry.name}"])
+            storage.put_if_absent(f"a/{len(looked)}0", b"1")
+        looked.append(entry.name)
+        return really(entry)
+
+    monkeypatch.setattr(local, "_is_folder", look_slowly)
+    found = storage.list("a")
+    assert found == sorted(f"a/{path.name}" for path in (tmp_path / "a").iterdir())
+    assert len(found) > 2

@@ -96,8 +96,8 @@ class Storage(ABC):
     def list(self, folder: str = "") -> list[str]:
         """What is directly in a folder, sorted: names relative to the root; folders end with a slash.
 
-        A folder that is not there is empty; one whose objects were all deleted may still be listed. What is no name of ours
-        somebody else has put there: it is left out.
+        All of it was there at one time, as far as it was put if it was absent. A folder that is not there is empty; one whose
+        objects were all deleted may still be listed. What is no name of ours somebody else has put there: it is left out.
         """
 
     @abstractmethod

@@ -105,19 +105,20 @@ class LocalStorage(Storage):
         path = self._place(folder) if folder else self.address
         prefix = f"{folder}/" if folder else ""
         try:
-            with os.scandir(path) as entries:
-                found = [
-                    f"{prefix}{entry.name}{'/' if _is_folder(entry) else ''}"
-                    for entry in entries
-                    if is_name(entry.name)
-                ]
+            for _ in range(_TRIES):
+                with os.scandir(path) as entries:
+                    folders = {entry.name: _is_folder(entry) for entry in entries if is_name(entry.name)}
+                # What was deleted while this looked is a folder without its file. The rest is nothing that was ever there
+                # at one time: of numbers an old one could be taken for the newest.
+                if all(os.path.isdir(f"{path}/{name}") for name, is_folder in folders.items() if is_folder):  # noqa: PTH112
+                    break
         except FileNotFoundError:
             return []
         except NotADirectoryError:
             if self.root.exists() and not self.root.is_dir():
                 raise
             return []
-        return sorted(found)
+        return sorted(f"{prefix}{name}{'/' if is_folder else ''}" for name, is_folder in folders.items())
 
     def delete(self, names: Iterable[str]) -> None:  # noqa: D102
         for name in names:
