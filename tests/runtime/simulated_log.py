@@ -40,10 +40,8 @@ def new_coordinator(world: World) -> Coordinator:
     sources = {task: reads[task.subtopology] for task in world.tasks}
     log = open_log(world.storage)
     opening = log.open_epoch(APPLICATION, "a coordinator", world.now_ms)
-    checkpoint = log.checkpoint()
     progress = Progress.after(
-        checkpoint,
-        log.records_after(checkpoint),
+        *log.opened(),
         sources,
         world.ends,
         repartitions=Repartitions(

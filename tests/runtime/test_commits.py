@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from task_assignor.runtime import (
     committed_files,
     output_schema,
     read_output,
+    write_topic,
 )
 from task_assignor.runtime.checkpoints import Checkpoints, Written
 from task_assignor.runtime.compaction import Upkeep
@@ -32,7 +34,7 @@ from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLay
 from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_storage import MemoryStorage
-from tests.runtime.support import commit_file
+from tests.runtime.support import application, commit_file, count_topology
 
 
 class Folder:
@@ -145,6 +147,50 @@ def test_who_opens_an_epoch_stops_whoever_wrote_before(folder: Folder, commits: 
     asleep.write_checkpoint(1, SavedProgress())
     assert CommitLog(folder.root).checkpoint().number == max(newest.number, 1)
     assert [record.number for record in CommitLog(folder.root).records()] == list(range(commits))
+
+
+def test_a_coordinator_that_is_replaced_while_it_begins_does_not_go_on_after_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read on from what the new one had written by then: two went on under one generation, which is in the names of files."""
+    write_topic(tmp_path / "topics", "left", pa.table({"key": [1], "at": [1]}), partitions=1, key=["key"])
+    really = CommitLog.open_epoch
+
+    def open_and_sleep(self: CommitLog, *who: Any) -> CommitRecord:
+        opening = really(self, *who)
+        new = CommitLog(self.layout.run_dir)
+        number = really(new, "test", "the second", 0).number + 1
+        new.append(CommitRecord(number, "test", 2, 1, 0, rebalance=RebalanceRecord(1, "why", {})))
+        return opening
+
+    monkeypatch.setattr(CommitLog, "open_epoch", open_and_sleep)
+    with pytest.raises(CommitLogException, match=r"Commit 1 has been made by somebody else \(the second\)"):
+        application(tmp_path, count_topology(), clients=1).run()
+    assert CommitLog(tmp_path / "run").last == 2
+
+
+def test_who_opens_an_epoch_while_the_one_before_writes_checkpoints_reads_from_the_newest(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records after an older one have gone by then: a new run was told that its folder lacks them."""
+    asleep = CommitLog(folder.root)
+    asleep.open_epoch("app", "the first", 0)
+    for number in range(1, 10):
+        asleep.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+    really, due = Checkpoints.newest, [3, 6, 8]
+
+    def newest(self: Checkpoints) -> Checkpoint:
+        found = really(self)
+        numbers, due[:] = due[:], []
+        for number in numbers:
+            asleep.write_checkpoint(number, SavedProgress())
+        return found
+
+    monkeypatch.setattr(Checkpoints, "newest", newest)
+    new = CommitLog(folder.root)
+    assert new.open_epoch("app", "the second", 0).number == 10
+    checkpoint, records = new.opened()
+    assert (checkpoint.number, [record.number for record in records]) == (8, [9, 10])
 
 
 def test_files_do_not_grow_with_the_number_of_starts(folder: Folder) -> None:
@@ -424,6 +470,25 @@ def test_a_file_that_the_coordinator_does_not_see_is_not_committed(folder: Folde
     expected = "is not in" if damage == "elsewhere" else "on storage that the coordinator and all clients share"
     assert expected in str(caught.value)
     assert CommitLog(folder.root).last == -1
+
+
+@pytest.mark.parametrize("commits", [2, 40])
+def test_a_replaced_coordinator_whose_files_the_new_one_has_deleted_is_told_that_it_was_replaced(
+    folder: Folder, commits: int
+) -> None:
+    """It said that run_dir was not on shared storage."""
+    asleep = CommitLog(folder.root)
+    asleep.open_epoch("app", "the first", 0)
+    asleep.append(folder.record(1, {}))
+    record = folder.record(2, {0: folder.file(0, 2, 1, _rows(2))})
+    new = CommitLog(folder.root)
+    new.open_epoch("app", "the second", 0)
+    for number in range(3, commits):
+        new.append(folder.record(number, {}))
+        new.write_checkpoint(number, SavedProgress())
+    folder.layout.storage.delete([file.path for commit in record.tasks.values() for file in commit.outputs.values()])
+    with pytest.raises(CommitLogException, match=r"Commit 2 .* A second coordinator runs on the same folder"):
+        asleep.append(record)
 
 
 @pytest.mark.parametrize("resumes", [False, True])

@@ -308,8 +308,7 @@ class StreamsApplication:
             self._topology.writers,
             are_awaited=not is_continuous and self._options.max_task_idle_ms != NEVER,
         )
-        checkpoint = commits.checkpoint()
-        records = commits.records_after(checkpoint)
+        checkpoint, records = commits.opened()
         progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)
         for name, topic in self._topics.items():
             topic.check(progress.offsets(name), progress.seals(name))

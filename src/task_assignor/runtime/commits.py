@@ -57,6 +57,8 @@ class CommitLog:
         self._storage = self.layout.storage if storage is None else storage
         self._recent: list[Written] = []
         """The records since the last checkpoint, of the coordinator that writes."""
+        self._began: Checkpoint | None = None
+        """The checkpoint that its epoch began with, until something is appended."""
         self._checkpoints = Checkpoints(self._storage, upkeep)
         self._columns: dict[str, dict[str, str]] = {}
         """Output -> column -> type, of all commits; of the coordinator that writes."""
@@ -144,7 +146,7 @@ class CommitLog:
             CommitLogException: a checkpoint or a record is missing or cannot be read.
         """
         self._set_aside_torn()
-        self._load(self._checkpoints.newest())
+        self._at_newest(self._load)
         return self._columns
 
     def _at_newest(self, read: Callable[[Checkpoint], T]) -> T:
@@ -238,8 +240,8 @@ class CommitLog:
             CommitLogException: the log cannot be read, or somebody else began at the same time.
         """
         self._set_aside_torn()
-        checkpoint = self._checkpoints.newest()
-        self._load(checkpoint)
+        # Whoever is replaced may still write checkpoints.
+        checkpoint = self._at_newest(self._load)
         newest = self._recent[-1].record if self._recent else checkpoint
         last = commit_name(max(newest.number, 0))
         if newest.number >= 0 and not self._storage.is_there(last) and self._checkpoints.newest() == checkpoint:
@@ -251,10 +253,20 @@ class CommitLog:
             newest.number + 1, application_id, newest.epoch + 1, newest.generation, now_ms, opened_by=opened_by
         )
         self._recent.append(self._put(record))
+        self._began = checkpoint
         return record
 
-    def _load(self, checkpoint: Checkpoint) -> None:
-        """What it remembers: the records after a checkpoint, and the columns up to the last one."""
+    def opened(self) -> tuple[Checkpoint, list[CommitRecord]]:
+        """What an epoch begins with, before anything is appended: a checkpoint, and the records from there to its own first one.
+
+        What others have appended since is not in it: who took that for its own past would go on after a coordinator that has
+        taken over, under the same generation.
+        """
+        assert self._began is not None, "no epoch was opened, or something was appended"
+        return self._began, [one.record for one in self._recent]
+
+    def _load(self, checkpoint: Checkpoint) -> Checkpoint:
+        """What it remembers: the records after a checkpoint, which is given back, and the columns up to the last one."""
         self._recent = [Written.of(record) for record in self.records_after(checkpoint)]
         self._columns = {output: dict(columns) for output, columns in checkpoint.columns.items()}
         files = OutputFiles.load(checkpoint.outputs)
@@ -265,6 +277,7 @@ class CommitLog:
         }
         for one in self._recent:
             self._take_columns(one.record, self._columns_with(one.record))
+        return checkpoint
 
     def _set_aside_torn(self) -> None:
         """Rename the last record if its end is missing; earlier ones stay where they are, and reading them is an error."""
@@ -311,12 +324,13 @@ class CommitLog:
                     if file.topic:
                         continue
                     whose = f"Batch {commit.batch} of task {commit.task} is not committed: the client {commit.client!r}"
-                    self._check_is_there(whose, f"{what} {name!r}", file.path, file.seal)
+                    self._check_is_there(record, whose, f"{what} {name!r}", file.path, file.seal)
         for task, snapshot in record.snapshots.items():
             for path, (store, seal) in snapshot.files.items():
                 whose = f"The snapshot of task {task} after batch {snapshot.batch} is not committed: its client"
-                self._check_is_there(whose, f"store {store!r}", path, seal)
+                self._check_is_there(record, whose, f"store {store!r}", path, seal)
         columns = self._columns_with(record)
+        self._began = None
         self._recent.append(self._put(record))
         self._take_columns(record, columns)
 
@@ -325,23 +339,32 @@ class CommitLog:
         try:
             self._storage.put_if_absent(name, written.document)
         except FileExistsError:
-            raise CommitLogException(
-                f"Commit {record.number} has been made by somebody else{self._who(record.number)}: "
-                f"{self._storage.locate(name)} exists. {_REPLACED}"
-            ) from None
+            raise self._made_by_somebody_else(record.number) from None
         except IsADirectoryError:
             raise CommitLogException(
                 f"Commit {record.number} cannot be made: {self._storage.locate(name)} is a folder without the file that "
                 "belongs into it. Maybe somebody deleted the file; delete the folder too: its batches are done anew."
             ) from None
-        if record.number and not self._storage.is_there(commit_name(record.number - 1)):
-            # What its successor wrote under this number has been deleted since, and before that this one's last record.
+        try:
+            self._check_follows(record.number)
+        except CommitLogException:
             self._storage.delete([name])
-            raise CommitLogException(
-                f"Commit {record.number} cannot follow commit {record.number - 1}, which somebody else has replaced by a "
-                f"checkpoint: {self._storage.locate(commit_name(record.number - 1))} is not there. {_REPLACED}"
-            )
+            raise
         return written
+
+    def _made_by_somebody_else(self, number: int) -> CommitLogException:
+        return CommitLogException(
+            f"Commit {number} has been made by somebody else{self._who(number)}: "
+            f"{self._storage.locate(commit_name(number))} exists. {_REPLACED}"
+        )
+
+    def _check_follows(self, number: int) -> None:
+        if number and not self._storage.is_there(commit_name(number - 1)):
+            # What its successor wrote under this number has been deleted since, and before that this one's last record.
+            raise CommitLogException(
+                f"Commit {number} cannot follow commit {number - 1}, which somebody else has replaced by a "
+                f"checkpoint: {self._storage.locate(commit_name(number - 1))} is not there. {_REPLACED}"
+            )
 
     def _who(self, number: int) -> str:
         try:
@@ -373,7 +396,7 @@ class CommitLog:
         del self._recent[: len(replaced)]
         return written
 
-    def _check_is_there(self, whose: str, what: str, path: str, seal: Seal) -> None:
+    def _check_is_there(self, record: CommitRecord, whose: str, what: str, path: str, seal: Seal) -> None:
         try:
             size: int | str = self._storage.size(path)
         except ValueError:
@@ -383,6 +406,10 @@ class CommitLog:
         except OSError as error:
             size = "nothing" if isinstance(error, FileNotFoundError) else f"{error}"
         if size != seal.size:
+            # One that was replaced may find that its successor has deleted what does not count any more.
+            if self._storage.is_there(commit_name(record.number)):
+                raise self._made_by_somebody_else(record.number)
+            self._check_follows(record.number)
             raise CommitLogException(
                 f"{whose} says that it wrote {seal.size} bytes of the {what} to {self._storage.locate(path)}, but the "
                 f"coordinator sees {size} there. Maybe the client has another folder of that name: run_dir must be on "
