@@ -294,9 +294,10 @@ class TopicWorld:
             version = versions.TopicVersion.of(
                 open_document(self.storage, name, versions.TopicDocument), _TOPIC, number
             )
-            for found in version.lists:
+            named.update(found.name for found in version.lists)
+            # One that somebody slow has put under an old number counts for nobody.
+            for found in version.lists if number > self.newest - self.kept else ():
                 version.read(self.storage, found)
-                named.add(found.name)
         return set(self.storage.list(versions.lists_folder(_TOPIC))) - named
 
 

@@ -21,6 +21,7 @@ from tests.runtime.simulated_storage import MemoryStorage
 
 _MOST_STEPS: Final = 200_000
 """Who needs more goes round in circles."""
+_LOOKS: Final = 20
 
 
 class DiedError(BaseException):
@@ -35,15 +36,23 @@ class Actor:
         name: for messages.
         act: what it does.
         dies: with this chance at each step.
+        of: another one of the same process, with which it dies.
         wakes: the step up to which it sleeps.
     """
 
     name: str
     act: Callable[[], None]
     dies: float = 0.0
+    of: Actor | None = None
     wakes: int = 0
-    is_dead: bool = False
+    has_died: bool = False
+    has_ended: bool = False
     turn: threading.Semaphore = attrs.field(factory=lambda: threading.Semaphore(0))
+
+    @property
+    def is_dead(self) -> bool:
+        """Its process is."""
+        return self.has_died or (self.of is not None and self.of.has_died)
 
 
 class Interleaving:
@@ -69,9 +78,9 @@ class Interleaving:
         self._error: BaseException | None = None
         self._ended = threading.Semaphore(0)
 
-    def add(self, name: str, act: Callable[[], None], dies: float = 0.0) -> Actor:
+    def add(self, name: str, act: Callable[[], None], dies: float = 0.0, of: Actor | None = None) -> Actor:
         """Another actor; its first step is its beginning."""
-        actor = Actor(name, act, dies)
+        actor = Actor(name, act, dies, of)
         self._running.append(actor)
         return actor
 
@@ -101,7 +110,7 @@ class Interleaving:
         if actor is None:
             return
         if actor.dies and self.chance.random() < actor.dies:
-            actor.is_dead = True
+            (actor.of or actor).has_died = True
         if self.now > _MOST_STEPS and self._error is None:
             self._error = AssertionError(f"{actor.name} does not come to an end")
         if actor.is_dead or self._error is not None:
@@ -144,6 +153,7 @@ class Interleaving:
         except BaseException as error:  # noqa: BLE001 - raised where they were started
             if self._error is None and not actor.is_dead:
                 self._error = error
+        actor.has_ended = True
         del self._actors[threading.get_ident()]
         self._running.remove(actor)
         (self._choose().turn if self._running else self._ended).release()
@@ -152,7 +162,7 @@ class Interleaving:
 class SteppedStorage(MemoryStorage):
     """A storage in memory that all actors share; before and after whatever it does others may go on.
 
-    Lists are made as on a disk: names first, in any order, then a look at each.
+    Lists are made as on a disk: names first, then a look at each, and again if what was put if absent has gone.
 
     Args:
         actors: those who use it.
@@ -198,17 +208,15 @@ class SteppedStorage(MemoryStorage):
 
     def list(self, folder: str = "") -> list[str]:
         with self._step(folder):
-            names = sorted(self._directly_in(folder))
-            if self._all.chance.random() < 0.5:
-                return names
-            # What is an object was put if absent where it is a folder with that in it; while one looks it may go.
-            self._all.chance.shuffle(names)
-            found = []
-            for name in names:
-                self._all.point()
-                is_gone = name in self._exclusive and name not in self.objects
-                found.append(f"{name}/" if is_gone else name)
-            return sorted(found)
+            for _ in range(_LOOKS):
+                names = sorted(self._directly_in(folder))
+                if self._all.chance.random() < 0.5:
+                    break
+                for _ in names:
+                    self._all.point()
+                if not any(name in self._exclusive and name not in self.objects for name in names):
+                    break
+            return names
 
     def list_below(self, folder: str = "") -> Iterator[str]:
         return Storage.list_below(self, folder)

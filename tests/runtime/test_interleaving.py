@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budget import examples
+from tests.runtime.interleaved_runs import interleave_run
 from tests.runtime.interleaved_topics import interleave_topics
 
 
@@ -14,3 +15,10 @@ from tests.runtime.interleaved_topics import interleave_topics
 def test_whoever_changes_a_topic_at_the_same_time_loses_no_row(seed: int) -> None:
     """Many append, create, delete rows and read, one operation of the storage after the other; some sleep long, some die."""
     interleave_topics(seed)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(15))
+def test_coordinators_that_replace_each_other_lose_no_commit(seed: int) -> None:
+    """They commit, write checkpoints and merge, also when they were replaced; all who read meanwhile find what counts."""
+    interleave_run(seed)

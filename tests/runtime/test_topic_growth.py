@@ -38,6 +38,7 @@ from task_assignor.runtime import (
     output_schema,
     read_output,
     topic_changes,
+    topics,
     write_topic,
 )
 from task_assignor.runtime import topic_versions as versions
@@ -204,6 +205,20 @@ def test_whoever_is_slow_to_see_which_lists_are_needed_deletes_none_of_them(
         append_topic(tmp_path, "t", ROWS.slice(number, 1))
     assert not others
     assert _rows(Topic.open(tmp_path, "t")) == sorted([*range(40), *range(versions.KEPT_VERSIONS + 1)])
+
+
+def test_who_looks_for_growth_is_not_misled_by_a_writer_that_finds_an_old_number_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there for a moment, or stays if the writer dies: rows that were there were said to be missing."""
+    monkeypatch.setattr(topics, "_LOOK_INSIDE_S", 1_000)
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    topic = append_topic(tmp_path, "t", ROWS.slice(1, 1))
+    for number in range(2, versions.KEPT_VERSIONS + 10):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    put_version(LocalStorage(tmp_path), topic.now)
+    topic.refresh()
+    assert topic.end_offsets() == [versions.KEPT_VERSIONS + 10]
 
 
 @pytest.mark.usefixtures("_short")

@@ -31,7 +31,6 @@ from task_assignor.runtime.topic_versions import (
     TopicVersion,
     newest_version,
     unreadable,
-    version_name,
     versions_of,
 )
 from task_assignor.sdk.text import is_name
@@ -128,17 +127,11 @@ class Topic:
             TopicException: it is gone, cannot be read, or was written anew.
         """
         # A topic that was written anew may have the same number: that is looked at now and then only.
-        if time.monotonic() < self._opened_s + _LOOK_INSIDE_S and self._is_newest():
+        is_new = time.monotonic() < self._opened_s + _LOOK_INSIDE_S
+        if is_new and versions_of(self._storage, self.spec.name)[-1:] == [self.version]:
             return
         self._opened_s = time.monotonic()
         self._version = _read_version(self._storage.address, self.spec.name, self.topic_id)
-
-    def _is_newest(self) -> bool:
-        # Older versions are removed first, so where this one still is, no newer one can be there without the next.
-        def is_there(version: int) -> bool:
-            return self._storage.is_there(version_name(self.spec.name, version))
-
-        return not is_there(self.version + 1) and is_there(self.version)
 
     def start_offsets(self) -> list[int]:
         """The first offset of every partition that can be read: the rows before are deleted (`delete_records`)."""

@@ -1,0 +1,354 @@
+"""A run folder that coordinators write one after the other, while those that were replaced still think it is theirs, and others read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import CommitLogException, CorruptLogException, list_markers, read_output
+from task_assignor.runtime.commits import CommitLog
+from task_assignor.runtime.compaction import Upkeep
+from task_assignor.runtime.machines.checkpoint import SavedProgress
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.records import (
+    CommitRecord,
+    FileRef,
+    Marker,
+    Part,
+    RebalanceRecord,
+    SavedStore,
+    TaskCommit,
+    TaskSnapshot,
+    part_path,
+)
+from task_assignor.runtime.outputs import committed_outputs
+from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
+from task_assignor.runtime.storage import addresses, as_arrow, as_document, open_arrow, open_document
+from task_assignor.sdk import TaskId
+from tests.runtime.interleaving import Actor, Interleaving, SteppedStorage
+
+_RUN: Final = "/interleaved"
+_TASKS: Final = (TaskId(0, 0), TaskId(0, 1))
+_SOURCES: Final = dict.fromkeys(_TASKS, ("t",))
+_REPLACED: Final = "A second coordinator runs on the same folder"
+
+
+@attrs.define(eq=False)
+class Coordinator:
+    """One that has begun, and thinks that the folder is its own.
+
+    Args:
+        log: what it commits to.
+        progress: how far the tasks are, as it knows.
+        epoch: its epoch.
+        generation: the generation that it began.
+        asked: the checkpoint that it wants to be written beside the commits.
+        is_over: it has ended.
+    """
+
+    log: CommitLog
+    progress: Progress
+    epoch: int
+    generation: int
+    asked: tuple[int, SavedProgress] | None = None
+    is_over: bool = False
+
+
+class RunWorld:
+    """A run folder and all who use it.
+
+    Args:
+        seed: decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.actors = Interleaving(seed)
+        self.chance = chance = self.actors.chance
+        self.storage = SteppedStorage(self.actors, _RUN)
+        self.storage.on_created = self._created
+        self.upkeep = Upkeep(
+            merged_bytes=chance.choice((3_000, 128 << 20)),
+            retention_ms=chance.choice((0, 0, 300, 1 << 40)),
+            history_bytes=chance.choice((1_000, 16 << 20)),
+        )
+        self.every = chance.choice((1, 2, 3, 8))
+        self.records: list[CommitRecord] = []
+        """Those that count, by number."""
+        self.confirmed = -1
+        """The newest of which somebody was told."""
+
+    def run(self) -> None:
+        """Live, and check what is left.
+
+        Raises:
+            AssertionError: what must hold does not.
+        """
+        chance = self.chance
+        with self._patched():
+            description = RunDescription("app", "a run", {}, "topics", {"out": None})
+            self.storage.put(APPLICATION, as_document(description))
+            dies = chance.choice((0, 0, 0.002, 0.01))
+            often = chance.choice((4, 12, 30))
+            for number in range(chance.randint(1, 4)):
+                self._add_coordinator(f"coordinator {number}", often, dies)
+            for number in range(chance.randint(0, 3)):
+                self.actors.add(f"reader {number}", lambda: self._reads(often))
+            self.actors.run()
+            self._check()
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(addresses, "_storage", lambda *_: self.storage)
+            patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=self.chance.getrandbits(128), version=4))
+            yield
+
+    # What counts.
+
+    def _created(self, name: str) -> None:
+        folder, _, last = name.rpartition("/")
+        if folder != "commits" or int(last.removesuffix(".json")) < len(self.records):
+            # One that was replaced long ago finds its number free; it is told, and what it wrote is below a checkpoint.
+            return
+        record = open_document(self.storage, name, CommitRecord)
+        assert record.number == len(self.records)
+        assert not self.records or record.epoch >= self.records[-1].epoch, "one that was replaced has committed"
+        for task, commit in record.tasks.items():
+            assert commit.batch == len(self._batches(record.number - 1, task)), "a batch counts twice, or never"
+        self.records.append(record)
+
+    def _batches(self, number: int, task: TaskId) -> list[TaskCommit]:
+        """The batches of a task up to a commit."""
+        return [record.tasks[task] for record in self.records[: number + 1] if task in record.tasks]
+
+    def _rows_at(self, number: int) -> list[int]:
+        """The rows of the output after a commit."""
+        return [
+            row
+            for task in _TASKS
+            for commit in self._batches(number, task)
+            for row in _rows(task, commit.batch, commit.generation)
+        ]
+
+    # Coordinators.
+
+    def _add_coordinator(self, name: str, often: int, dies: float) -> None:
+        begun: list[Coordinator] = []
+        actor = self.actors.add(name, lambda: self._coordinates(begun, often), dies)
+        actor.wakes = int(10 ** self.chance.uniform(0, 3))
+        self.actors.add(f"checkpoints of {name}", lambda: self._writes_checkpoints(begun, actor), dies, actor)
+
+    def _coordinates(self, begun: list[Coordinator], often: int) -> None:
+        coordinator = None
+        try:
+            coordinator = self._begin()
+            begun.append(coordinator)
+            for _ in range(self.chance.randint(1, often)):
+                self._commit(coordinator)
+        except CommitLogException as error:
+            if _REPLACED not in str(error):
+                raise
+        finally:
+            if coordinator is not None:
+                coordinator.is_over = True
+
+    def _begin(self) -> Coordinator:
+        log = CommitLog(_RUN, self.upkeep)
+        opening = log.open_epoch("app", "somebody", self.actors.now)
+        progress = Progress.after(*log.opened(), _SOURCES, {"t": [1 << 40] * len(_TASKS)})
+        assert self.records[opening.number].epoch == opening.epoch, "its first record does not count"
+        coordinator = Coordinator(log, progress, opening.epoch, opening.generation + 1)
+        assert progress.last_commit == opening.number
+        self._append(coordinator, {}, rebalance=RebalanceRecord(coordinator.generation, "why", {}))
+        return coordinator
+
+    def _commit(self, coordinator: Coordinator) -> None:
+        """A batch of some tasks, and maybe snapshots and a marker."""
+        chance, progress = self.chance, coordinator.progress
+        tasks: dict[TaskId, TaskCommit] = {}
+        for task in _TASKS:
+            if chance.random() < 0.8:
+                tasks[task] = self._process(coordinator, task)
+        snapshots = {
+            task: self._save(coordinator, task)
+            for task in _TASKS
+            if chance.random() < 0.2 and progress.position(task).batch >= 0
+        }
+        snapshots = {task: found for task, found in snapshots.items() if not progress.why_refuse(found)}
+        number = progress.last_commit + 1
+        markers = (Marker(f"m{number}", number, 0, 0),) if chance.random() < 0.1 else ()
+        self._append(coordinator, tasks, snapshots=snapshots, markers=markers)
+        if number % self.every == 0 and coordinator.asked is None:
+            coordinator.asked = number, progress.saved()
+
+    def _process(self, coordinator: Coordinator, task: TaskId) -> TaskCommit:
+        batch, generation = coordinator.progress.position(task).batch + 1, coordinator.generation
+        layout = RunLayout(_RUN)
+        rows = pa.table({"n": pa.array(_rows(task, batch, generation), pa.int64())})
+        files = {
+            path: self._write(path, rows)
+            for path in (layout.output("out", task, batch, generation), layout.changelog("s", task, batch, generation))
+        }
+        output, changes = files.values()
+        where = (task, batch, "c", "p", "m", "a", generation, {"t": (batch, batch + 1)})
+        return TaskCommit(*where, {"out": output}, {"s": changes}, batch + 1)
+
+    def _write(self, path: str, rows: pa.Table) -> FileRef:
+        data, seal = as_arrow(rows)
+        self.storage.put(path, data)
+        return FileRef(path, seal, tuple((field.name, str(field.type)) for field in rows.schema))
+
+    def _save(self, coordinator: Coordinator, task: TaskId) -> TaskSnapshot:
+        """A snapshot in two parts, of which one may be that of the one before."""
+        position, newest = coordinator.progress.position(task), coordinator.progress.recovery(task).newest
+        paths, parts = {}, []
+        if newest is not None:
+            parts.append(newest.stores["s"].parts[-1])
+            paths[parts[0].name] = newest.paths[parts[0].name]
+        name = f"{coordinator.generation:08d}.part"
+        path = part_path("s", task, position.batch, name)
+        parts.append(Part(name, self._write(path, pa.table({"n": [position.batch]})).seal))
+        paths[name] = path
+        where = (task, position.batch, position.generation, position.changelog_offset, None)
+        return TaskSnapshot(*where, {"s": SavedStore("k", tuple(parts))}, paths)
+
+    def _append(
+        self,
+        coordinator: Coordinator,
+        tasks: Mapping[TaskId, TaskCommit],
+        rebalance: RebalanceRecord | None = None,
+        snapshots: Mapping[TaskId, TaskSnapshot] | None = None,
+        markers: tuple[Marker, ...] = (),
+    ) -> None:
+        progress = coordinator.progress
+        number, now_ms = progress.last_commit + 1, self.actors.now
+        where = (number, "app", coordinator.epoch, coordinator.generation, now_ms)
+        record = CommitRecord(*where, tasks, rebalance, "", snapshots or {}, markers)
+        coordinator.log.append(record)
+        assert self.records[number] == record, "a commit that was confirmed does not count"
+        self.confirmed = max(self.confirmed, number)
+        progress.begin_commit(number)
+        for commit in tasks.values():
+            progress.advance(commit)
+        for snapshot in record.snapshots.values():
+            progress.take_snapshot(snapshot)
+        progress.publish(record)
+
+    def _writes_checkpoints(self, begun: list[Coordinator], process: Actor) -> None:
+        while not begun or not begun[0].is_over or begun[0].asked:
+            if process.has_ended and not begun:
+                return
+            self.actors.point()
+            if begun and begun[0].asked is not None:
+                begun[0].log.write_checkpoint(*begun[0].asked)
+                begun[0].asked = None
+
+    # Readers.
+
+    def _reads(self, often: int) -> None:
+        ways = (self._read_output, self._read_marker, self._read_records, self._read_listed)
+        for _ in range(2 * self.chance.randint(1, often)):
+            self.actors.point()
+            if self.confirmed >= 0:
+                self.chance.choice(ways)()
+
+    def _read_output(self) -> None:
+        least = self.confirmed
+        self._check_prefix(read_output(_RUN, "out"), least)
+
+    def _check_prefix(self, rows: pa.Table, least: int) -> None:
+        found = rows.column("n").to_pylist() if rows.num_columns else []
+        assert any(found == self._rows_at(number) for number in range(least, len(self.records))), "rows of no commit"
+
+    def _read_marker(self) -> None:
+        known = [marker for record in self.records[: self.confirmed + 1] for marker in record.markers]
+        found = list_markers(_RUN)
+        assert list(found)[: len(known)] == known
+        if found:
+            marker = self.chance.choice(found)
+            rows = read_output(_RUN, "out", marker.name)
+            assert (rows.column("n").to_pylist() if rows.num_columns else []) == self._rows_at(marker.commit)
+
+    def _read_records(self) -> None:
+        least = self.confirmed
+        found = list(CommitLog(_RUN).records())
+        assert found == self.records[found[0].number : found[-1].number + 1]
+        assert found[-1].number >= least, "records that were confirmed are not read"
+
+    def _read_listed(self) -> None:
+        """As another engine does: list files, and read them later."""
+        least, began = self.confirmed, self.actors.now
+        files = committed_outputs(_RUN, "out")
+        tables = []
+        for one in files:
+            self.actors.point()
+            try:
+                tables.append(
+                    open_arrow(
+                        self.storage, one.file.path, one.file.seal, "output", "out", one.task.partition, one.first
+                    )
+                )
+            except CorruptLogException:
+                if self.actors.now - began < self.upkeep.retention_ms:
+                    raise
+                return
+        self._check_prefix(pa.concat_tables(tables) if tables else pa.table({}), least)
+
+    # What must hold.
+
+    def _check(self) -> None:
+        coordinator = self._begin()
+        self._check_all(coordinator)
+        for _ in range(4 * self.every):
+            self._commit(coordinator)
+            if coordinator.asked is not None:
+                written = coordinator.log.write_checkpoint(*coordinator.asked)
+                assert written is not None, "no checkpoint is written any more"
+                coordinator.asked = None
+        self._check_all(coordinator)
+        self._check_leftovers(coordinator)
+
+    def _check_all(self, coordinator: Coordinator) -> None:
+        self._read_output()
+        self._read_records()
+        self._read_marker()
+        for marker in list_markers(_RUN):
+            rows = read_output(_RUN, "out", marker.name)
+            assert (rows.column("n").to_pylist() if rows.num_columns else []) == self._rows_at(marker.commit)
+        for task in _TASKS:
+            recovery = coordinator.progress.recovery(task)
+            for snapshot in recovery.snapshots:
+                for path in snapshot.paths.values():
+                    assert path in self.storage.objects, f"{path} of a snapshot is gone"
+            for change in recovery.changes:
+                for file in change.changelogs.values():
+                    assert file.path in self.storage.objects, f"the changes {file.path} are gone"
+
+    def _check_leftovers(self, coordinator: Coordinator) -> None:
+        count = {folder: len(self.storage.list(folder)) for folder in ("commits", "checkpoints", "replaced")}
+        assert count["checkpoints"] <= 2, count
+        assert count["commits"] <= 2 * self.every + 2, count
+        if not self.upkeep.retention_ms:
+            assert count["replaced"] <= 2, count
+
+
+def _rows(task: TaskId, batch: int, generation: int) -> list[int]:
+    """What a task gives in a batch."""
+    return [((task.partition * 10_000 + batch) * 1_000 + generation) * 10 + number for number in range(1 + batch % 3)]
+
+
+def interleave_run(seed: int) -> RunWorld:
+    """One world.
+
+    Raises:
+        AssertionError: what must hold does not.
+    """
+    world = RunWorld(seed)
+    world.run()
+    return world
