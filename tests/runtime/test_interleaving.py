@@ -11,7 +11,7 @@ from tests.runtime.interleaved_topics import interleave_topics
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 def test_whoever_changes_a_topic_at_the_same_time_loses_no_row(seed: int) -> None:
     """Many append, create, delete rows and read, one operation of the storage after the other; some sleep long, some die."""
     interleave_topics(seed)
