@@ -152,6 +152,11 @@ def test_links_that_lead_back_up_are_not_followed(tmp_path: Path) -> None:
     # The folder itself may be anywhere.
     (tmp_path / "other").symlink_to(tmp_path / "a")
     assert list(storage.list_below("other")) == ["other/b/c"]
+    # So may those below, on another disk.
+    (tmp_path / "a" / "elsewhere").symlink_to(tmp_path / "z")
+    storage.put("z/d", b"1")
+    (tmp_path / "z" / "back").symlink_to(tmp_path / "a")
+    assert list(storage.list_below("a")) == ["a/b/c", "a/elsewhere/d"]
 
 
 def test_a_file_that_its_owner_may_not_read_is_no_object(tmp_path: Path) -> None:

@@ -136,12 +136,22 @@ class LocalStorage(Storage):
             self._remove_if_empty(path.parent)
 
     def list_below(self, folder: str = "") -> Iterator[str]:
-        """The names of all objects in a folder and in those below it; not in those that links lead to, maybe back up again."""
+        """The names of all objects in a folder and in those below it; a link that leads back up is not followed."""
+        return self._list_below(folder, (os.path.realpath(self._place(folder) if folder else self.address),))
+
+    def _list_below(self, folder: str, passed: tuple[str, ...]) -> Iterator[str]:
         for name in self.list(folder):
             if not name.endswith("/"):
                 yield name
-            elif not os.path.islink(self._place(name[:-1])):  # noqa: PTH114
-                yield from self.list_below(name[:-1])
+                continue
+            place = self._place(name[:-1])
+            if not os.path.islink(place):  # noqa: PTH114
+                yield from self._list_below(name[:-1], passed)
+                continue
+            target = os.path.realpath(place)
+            inside = (*passed, os.path.realpath(os.path.dirname(place)))  # noqa: PTH120
+            if not any(f"{one}/".startswith(f"{target.rstrip('/')}/") for one in inside):
+                yield from self._list_below(name[:-1], (*passed, target))
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:  # noqa: D102
