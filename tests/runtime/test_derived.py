@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -188,7 +190,7 @@ def test_what_deletes_a_key_is_not_given_to_the_functions_of_a_table() -> None:
 
     table = DerivedTable("t", prices, filter=pc.is_null(pc.field("price")) | (pc.field("price") > 1), map_values=shown)
     rows = pa.table([[1, 2, 3, 4], [1, 2, 3, 4], [5, None, None, 1], ["a", None, "c", "d"]], schema=schema)
-    places, made = table.rows_of(rows, prices)
+    places, made = table.rows_of(rows, table.specs_of(prices))
     assert places.tolist() == [0, 1, 2, 3]
     assert made.to_pylist() == [
         {"k": 1, "at": 1, "text": "5"},
@@ -256,6 +258,8 @@ def test_a_value_that_its_column_cannot_hold_is_bad(tmp_path: Path) -> None:
             "filter of the derived stream 's' must give one for each row, but gave 1 for 2 rows",
         ),
         ({"filter": lambda rows: rows.column("n")}, "must give booleans, one for each row, but gave int64"),
+        ({"filter": lambda rows: None}, "must give booleans, one for each row, but gave None"),
+        ({"filter": lambda rows: pc.field("n") > 1}, "gave .*Expression .* Maybe give it as it is: filter=expression"),
         ({"map_values": lambda rows: rows.slice(0, 1), "schema": SCHEMA}, "map_values of .* gave 1 for 2 rows"),
         (
             {"map_values": lambda rows: rows.set_column(0, "k", pc.add(rows.column("k"), 1))},
@@ -264,10 +268,97 @@ def test_a_value_that_its_column_cannot_hold_is_bad(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_go_row_by_row_ends_the_run(tmp_path: Path, more: Any, message: str) -> None:
-    """Whatever is done with bad records."""
+    """Whatever is done with bad records: it is no fault of theirs."""
     topology = Topology(told(Told, "s", bad_records="skip"), derived=DerivedStream("s", "x", **more))
     with pytest.raises(ProcessorException, match=message):
         run_task(tmp_path, topology, {"x": [1, 2]}, [1_000])
+
+
+def test_an_exit_names_the_stream_whose_function_has_called_it(tmp_path: Path) -> None:
+    topology = Topology(told(Told, "s", bad_records="skip"), derived=DerivedStream("s", "x", filter=sys.exit))
+    with pytest.raises(ProcessorException, match=r"^The derived stream 's' of sub-topology 'a' failed .*SystemExit"):
+        run_task(tmp_path, topology, {"x": [1, 2]}, [1_000])
+
+
+@pytest.mark.parametrize("bad", [[], [0], [77, 9_999], [*range(40, 60)]])
+def test_few_bad_rows_among_many_are_found_with_few_calls(tmp_path: Path, bad: list[int]) -> None:
+    calls = []
+
+    def picky(rows: pa.Table) -> pa.ChunkedArray:
+        calls.append(rows.num_rows)
+        if not set(bad).isdisjoint(rows.column("n").to_pylist()):
+            raise ZeroDivisionError
+        return pc.greater_equal(rows.column("n"), 9_990)
+
+    topology = Topology(
+        _sub("a", "s", bad_records=DeadLetters("letters")),
+        derived=DerivedStream("s", "x", filter=picky),
+    )
+    found = run_task(tmp_path, topology, {"x": [1] * 10_000}, [20_000])
+    assert [letter["offset"] for letter in found["letters"]] == bad
+    assert len(calls) <= 2 + 2 * 14 * len(bad)
+
+
+def test_functions_are_not_given_tables_without_rows(tmp_path: Path) -> None:
+    """Not all can do anything with them, and a schema says which columns there are."""
+
+    def first(rows: pa.Table) -> int:
+        return int(rows.column("n")[0].as_py())
+
+    stream = DerivedStream(
+        "s",
+        DerivedStream("later", "x", filter=lambda rows: [first(rows) > 2] * len(rows)),
+        map_values=lambda rows: pa.table({"n": [first(rows)] * len(rows)}),
+        schema=pa.schema([("n", pa.int64())]),
+    )
+    topology = Topology(told(Told, "s", "y"), derived=stream)
+    found = told_in_order(run_task(tmp_path, topology, {"x": [1, 2, 3, 4], "y": [1, 5]}, [1]))["out-a"]
+    assert [what for what in found if what[0] == "s"] == ["s3"]
+
+
+def test_keys_and_times_may_come_back_in_other_types_of_the_same_values() -> None:
+    """As polars gives them."""
+    schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ms")), ("n", pa.int64())])
+    other = pa.schema([("n", pa.int32()), ("k", pa.large_string()), ("at", pa.timestamp("us"))])
+    spec = TopicSpec("x", 1, schema, "k", "at")
+    rows = pa.table([["a", None], [1, None], [1, 2]], schema=schema)
+    stream = DerivedStream("s", spec, map_values=lambda rows: rows.select(other.names).cast(other))
+    _, made = stream.rows_of(rows, stream.specs_of(spec))
+    assert (
+        made.schema
+        == stream.spec.schema
+        == pa.schema([*[schema.field(name) for name in ("k", "at")], other.field("n")])
+    )
+    assert made.select(["k", "at"]).equals(rows.select(["k", "at"]))
+
+
+def test_rows_do_not_change_when_a_function_uses_its_memory_again() -> None:
+    memory = np.zeros(2, np.int64)
+
+    def reused(rows: pa.Table) -> pa.Table:
+        memory[: len(rows)] = rows.column("n").to_numpy()
+        return pa.table({"n": memory[: len(rows)]})
+
+    stream = DerivedStream("s", specs()[0], map_values=reused)
+    _, made = stream.rows_of(pa.table([[0, 0], [1, 2], [3, 4]], schema=SCHEMA), stream.specs_of(specs()[0]))
+    memory[:] = 0
+    assert made.column("n").to_pylist() == [3, 4]
+
+
+def test_the_columns_of_a_table_do_not_hang_on_what_is_left_out() -> None:
+    schema = pa.schema([pa.field("k", pa.int64(), False), pa.field("n", pa.int64(), False)])
+    spec = TopicSpec("x", 1, schema, "k")
+    table = DerivedTable("t", spec, filter=pc.field("n") > 1)
+    for numbers in ([1, 2], [2, 3]):
+        _, made = table.rows_of(pa.table([[0, 0], numbers], schema=schema), table.specs_of(spec))
+        assert made.schema == table.spec.schema
+
+
+def test_streams_with_an_expression_can_be_compared() -> None:
+    one, same, other = (DerivedStream("s", "x", filter=pc.field("n") > least) for least in (1, 1, 2))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
 
 
 # What is refused.
@@ -314,7 +405,7 @@ LOOKUP = StreamTableJoin(stream="y", table="even").sub_topology(
         (
             [_sub("a", "y", "even")],
             [EVEN, DerivedStream("y", "even", filter=even)],
-            "'even' has the name of a topic that is read",
+            "'even' has the name of a topic that is read. Maybe rename it, or give it itself, not its name",
         ),
         ([_sub("a", "even")], ["even"], "are DerivedStream or DerivedTable objects, but it was given 'even'"),
         ([LOOKUP], EVEN, "'lookup' reads the derived stream 'even' as a table, but an older value"),
@@ -344,7 +435,15 @@ def test_a_topology_that_cannot_be_is_refused(parts: Any, derived: Any, message:
             DerivedStream("s", "orders", map_values=lambda rows: rows.select(["price"])),
             "'s' has is not known: .* Maybe give schema=",
         ),
-        (DerivedStream("s", "orders", map_values=lambda rows: rows.column("at")), "must give a pyarrow.Table"),
+        (DerivedStream("s", "orders", map_values=lambda rows: rows.column("at")), "must be a pyarrow.Table"),
+        (
+            DerivedStream("s", "orders", map_values=lambda rows: pa.table([rows["at"]] * 2, ["a", "a"])),
+            "map_values of the derived stream 's' has a column name twice",
+        ),
+        (
+            DerivedStream("s", "orders", map_values=lambda rows: pa.table({"a": rows["at"].to_pylist()})),
+            r"gives \['a'\] without a type. Maybe give schema=",
+        ),
         (DerivedStream("s", "views2", filter=even), "'views2'"),
     ],
 )

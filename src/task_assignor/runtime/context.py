@@ -216,7 +216,7 @@ class TaskContext:
         if len(set(roots)) == len(roots):
             return dict(zip(batch, places(newest), strict=True))
         # Of streams that are made of one topic offsets decide.
-        offsets = [np.asarray([self.offset_of(topic, row) for row in range(len(batch[topic]))]) for topic in batch]
+        offsets = [np.asarray(self._row_offsets[topic], np.int64) for topic in batch]
         return dict(zip(batch, places(newest, [roots.index(root) for root in roots], offsets), strict=True))
 
     def newest_of_topic(self, topic: str) -> npt.NDArray[np.int64] | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow.compute import Expression
 
 from task_assignor.runtime.errors import TopicException, TopologyException
-from task_assignor.runtime.frames import own
+from task_assignor.runtime.frames import cast_exactly, in_own_memory, not_a_table, own
 from task_assignor.runtime.sub_topology import Repartitioned
 from task_assignor.runtime.topic_spec import TopicSpec, check_name
 from task_assignor.runtime.topic_writing import fit_to_schema
@@ -22,6 +22,11 @@ Int64Array = npt.NDArray[np.int64]
 Predicate: TypeAlias = Callable[[pa.Table], Any] | Expression
 """Gives of each row of a table whether it is kept: booleans, as pyarrow or numpy have them; null: it is not. Or an expression of Arrow."""
 _PLACE: Final = own("place")
+
+
+def _comparable(given: object) -> object:
+    """Expressions themselves make another expression of `==`."""
+    return str(given) if isinstance(given, Expression) else given
 
 
 @attrs.frozen
@@ -38,7 +43,7 @@ class DerivedStream:
         filter: which rows are kept; None: all.
         map_values: of the rows that are kept, the rows with their new values, as many and in the same order; None: as they are.
             Key and timestamp may be left out: they stay as they are. It is given many rows or few, so what it makes of a row may
-            depend on that row alone.
+            depend on that row alone; a table without rows only to see its columns, if there is no schema.
         schema: columns after `map_values`; None: those that it gives for a table without rows.
 
     Raises:
@@ -47,7 +52,7 @@ class DerivedStream:
 
     name: str
     source: str | TopicSpec | Repartitioned | DerivedStream
-    filter: Predicate | None = attrs.field(default=None, kw_only=True)
+    filter: Predicate | None = attrs.field(default=None, kw_only=True, eq=_comparable)
     map_values: Callable[[pa.Table], pa.Table] | None = attrs.field(default=None, kw_only=True)
     schema: pa.Schema | None = attrs.field(default=None, kw_only=True)
 
@@ -77,6 +82,8 @@ class DerivedStream:
             raise TopologyException(
                 f"{where} has the columns of its source. Maybe leave the schema out, or give map_values=."
             )
+        if self.schema is not None:
+            self._check_names("schema", self.schema)
 
     @property
     def _kind(self) -> str:
@@ -120,16 +127,21 @@ class DerivedStream:
         Raises:
             TopologyException: `map_values` does not fit it.
         """
-        for one in self.lineage:
-            topic = one._after(topic)  # noqa: SLF001 - of its own kind
-        return topic
+        return self.specs_of(topic)[-1]
 
-    def rows_of(self, rows: pa.Table, topic: TopicSpec) -> tuple[Int64Array, pa.Table]:
+    def specs_of(self, topic: TopicSpec) -> tuple[TopicSpec, ...]:
+        """What its topic is like, and then each of `lineage`; arguments and errors as for `spec_of`."""
+        specs = [topic]
+        for one in self.lineage:
+            specs.append(one._after(specs[-1]))  # noqa: SLF001 - of its own kind
+        return tuple(specs)
+
+    def rows_of(self, rows: pa.Table, specs: tuple[TopicSpec, ...]) -> tuple[Int64Array, pa.Table]:
         """What becomes of rows of its topic.
 
         Args:
             rows: the rows.
-            topic: what the topic is like.
+            specs: `specs_of` the topic.
 
         Returns:
             (N,) the places of the rows that are kept, and the N rows.
@@ -139,10 +151,9 @@ class DerivedStream:
             TopologyException: what they give are not as many rows, have other keys, or do not fit the schema.
         """
         places: Int64Array = np.arange(rows.num_rows)
-        for one in self.lineage:
-            spec = one._after(topic)  # noqa: SLF001
-            kept, rows = one._step(rows, topic, spec)  # noqa: SLF001
-            places, topic = places[kept], spec
+        for one, before, after in zip(self.lineage, specs[:-1], specs[1:], strict=True):
+            kept, rows = one._step(rows, before, after)  # noqa: SLF001
+            places = places[kept]
         return places, rows
 
     def _after(self, topic: TopicSpec) -> TopicSpec:
@@ -168,6 +179,12 @@ class DerivedStream:
                     f"table without rows ({error}). Maybe give schema=."
                 ) from error
         kept = _kept_columns(topic)
+        untyped = [field.name for field in schema if pa.types.is_null(field.type) and field.name not in kept]
+        if self.schema is None and untyped:
+            raise TopologyException(
+                f"Which columns the {self._kind} {self.name!r} has is not known: for a table without rows its map_values gives {untyped} "
+                "without a type. Maybe give schema=."
+            )
         fields = {field.name: field for field in (*(topic.schema.field(name) for name in kept), *schema)}
         # Keys and times are those of the source, whatever it is that map_values has made of them.
         fields |= {name: topic.schema.field(name) for name in kept}
@@ -182,44 +199,54 @@ class DerivedStream:
         return kept, self._values(rows if len(kept) == rows.num_rows else rows.take(pa.array(kept)), before, after)
 
     def _kept(self, rows: pa.Table) -> Int64Array:
-        if self.filter is None:
+        if self.filter is None or not rows.num_rows:
             return np.arange(rows.num_rows)
         if isinstance(self.filter, Expression):
             numbered = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
             return numbered.filter(self.filter).column(_PLACE).to_numpy()  # type: ignore[no-any-return]
         given = self.filter(rows)
-        mask = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
+        what = f"The filter of the {self._kind} {self.name!r} must give booleans, one for each row, but gave "
+        try:
+            mask = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
+        except Exception as error:
+            advice = " Maybe give it as it is: filter=expression." if isinstance(given, Expression) else ""
+            raise TopologyException(f"{what}{shown(given)}.{advice}") from error
         if not pa.types.is_boolean(mask.type) and not (pa.types.is_null(mask.type) or len(mask) == 0):
-            raise TopologyException(
-                f"The filter of the {self._kind} {self.name!r} must give booleans, one for each row, but gave {mask.type}."
-            )
+            raise TopologyException(f"{what}{mask.type}.")
         self._check_count("filter", len(mask), rows)
         return np.flatnonzero(mask.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False))
 
     def _values(self, rows: pa.Table, before: TopicSpec, after: TopicSpec) -> pa.Table:
         if self.map_values is None:
             return rows
+        if not rows.num_rows:
+            return after.schema.empty_table()
         made = self._mapped(rows)
         self._check_count("map_values", made.num_rows, rows)
         for name in _kept_columns(before):
             column = rows.column(name)
             if name not in made.column_names:
                 made = made.append_column(rows.schema.field(name), column)
-            elif not made.column(name).equals(column):
+            elif not _is_as_before(made.column(name), column):
                 raise TopologyException(
                     f"The map_values of the {self._kind} {self.name!r} has changed the column {name!r}, but keys and times stay as they "
                     "are. Maybe use a repartition topic: Repartitioned(...)."
                 )
-        return fit_to_schema(made, after.schema, f"the {self._kind} {self.name!r}")
+        return in_own_memory(fit_to_schema(made, after.schema, f"the {self._kind} {self.name!r}"))
 
     def _mapped(self, rows: pa.Table) -> pa.Table:
         assert self.map_values is not None
         made = self.map_values(rows)
         if not isinstance(made, pa.Table):
-            raise TopologyException(
-                f"The map_values of the {self._kind} {self.name!r} must give a pyarrow.Table, but gave {shown(made)}."
-            )
+            raise TopologyException(not_a_table(f"the {self._kind} {self.name!r}, as its map_values gives them,", made))
+        self._check_names("map_values", made.schema)
         return made
+
+    def _check_names(self, what: str, schema: pa.Schema) -> None:
+        if len(set(schema.names)) != len(schema.names):
+            raise TopologyException(
+                f"The {what} of the {self._kind} {self.name!r} has a column name twice: {schema.names}."
+            )
 
     def _check_count(self, what: str, count: int, rows: pa.Table) -> None:
         if count != rows.num_rows:
@@ -266,7 +293,7 @@ class DerivedTable(DerivedStream):
         values = self._values(given if len(kept) == given.num_rows else given.take(pa.array(kept)), before, after)
         every: Int64Array = np.arange(rows.num_rows)
         if values.num_rows == rows.num_rows:
-            return every, values
+            return every, pa.table(values.columns, schema=after.schema)
         at = np.zeros(rows.num_rows, np.int64)
         at[there[kept]] = np.arange(len(kept))
         gone = np.ones(rows.num_rows, bool)
@@ -276,6 +303,14 @@ class DerivedTable(DerivedStream):
             rows.column(name) if name in _kept_columns(before) else found.column(name) for name in after.schema.names
         ]
         return every, pa.table(columns, schema=after.schema)
+
+
+def _is_as_before(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
+    """Other libraries give the same values in types of their own."""
+    try:
+        return bool(cast_exactly(made, column.type).equals(column))
+    except pa.ArrowException:
+        return False
 
 
 def _kept_columns(topic: TopicSpec) -> tuple[str, ...]:

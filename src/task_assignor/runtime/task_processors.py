@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 import attrs
 import numpy as np
@@ -155,16 +156,13 @@ class _Node:
         self.node = node
         self._derived = {name: derived[name] for name in node.sources if name in derived}
         self._roots = {name: one.root for name, one in self._derived.items()}
-        self._topics = topics
+        self._specs = {name: one.specs_of(topics[one.root]) for name, one in self._derived.items()}
         self.failed: DerivedStream | None = None
-        """The one whose functions have raised."""
+        """The one whose functions are called, or have raised."""
         self.context = TaskContext(
             application_id,
             task,
-            {
-                name: self._derived[name].spec_of(topics[root]) if (root := self._roots.get(name)) else topics[name]
-                for name in node.sources
-            },
+            {name: self._specs[name][-1] if name in self._specs else topics[name] for name in node.sources},
             tuple(output.name for output in node.outputs if output.name not in node.dead_letters),
             {store.name: stores[store.name] for store in node.stores},
             node.bad_records,
@@ -182,6 +180,7 @@ class _Node:
     def run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
         """Process its rows of a batch; gives those of its outputs, and its counters."""
         step()
+        self.failed = None
         if self._processor is None:
             processor = self.node.processor()
             self.context.renew(_elapsed_ms())
@@ -215,39 +214,48 @@ class _Node:
 
     def _made(self, stream: DerivedStream, batch: TaskInput) -> tuple[str, Int64Array, pa.Table]:
         """A derived stream of a batch: its topic, the places of its rows there, and they."""
-        rows, spec = batch.rows[stream.root], self._topics[stream.root]
-        every: Int64Array = np.arange(rows.num_rows)
+        rows, specs = batch.rows[stream.root], self._specs[stream.name]
+        good: Int64Array = np.arange(rows.num_rows)
+        self.failed = stream
         try:
-            return stream.root, *stream.rows_of(rows, spec)
-        except TopologyException:
-            self.failed = stream
+            places, made = stream.rows_of(rows, specs)
+        except _NOT_OF_A_ROW:
             raise
         except Exception as error:
-            self.failed = stream
-            # Which of the rows it is.
-            failed = {row: raised for row in every.tolist() if (raised := _raised(stream, rows.slice(row, 1), spec))}
-            first = min(failed, default=None)
-            if first is None or isinstance(error, NOT_OF_A_RECORD):
+            stops = self.context.stops_at_bad_records()
+            failed = dict(islice(_failing(stream, rows, specs, error), 1 if stops else None))
+            if not failed:
                 raise
-            if self.context.stops_at_bad_records():
-                self.context.stand_at(stream.name, first)
-                raise failed[first] from None
+            if stops:
+                ((row, raised),) = failed.items()
+                self.context.stand_at(stream.name, row)
+                raise raised from None
             texts = [f"cannot be processed: {text_with_line(raised)}" for raised in failed.values()]
             self.context.leave_out(stream.name, list(failed), texts)
+            good = np.delete(good, list(failed))
+            places, made = stream.rows_of(rows.take(pa.array(good)), specs)
         self.failed = None
-        good = np.delete(every, list(failed))
-        places, made = stream.rows_of(rows.take(pa.array(good)), spec)
         return stream.root, good[places], made
 
 
-def _raised(stream: DerivedStream, rows: pa.Table, topic: TopicSpec) -> Exception | None:
-    try:
-        stream.rows_of(rows, topic)
-    except NOT_OF_A_RECORD:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a user's code raises: its record is named
-        return error
-    return None
+_NOT_OF_A_ROW: Final = (TopologyException, *NOT_OF_A_RECORD)
+
+
+def _failing(
+    stream: DerivedStream, rows: pa.Table, specs: tuple[TopicSpec, ...], error: Exception, first: int = 0
+) -> Iterator[tuple[int, Exception]]:
+    """Those of rows at which its functions raise, and what: halves of what raises are tried again, down to single rows."""
+    if rows.num_rows == 1:
+        yield first, error
+        return
+    middle = rows.num_rows // 2
+    for start, part in ((0, rows.slice(0, middle)), (middle, rows.slice(middle))):
+        try:
+            stream.rows_of(part, specs)
+        except _NOT_OF_A_ROW:
+            raise
+        except Exception as raised:  # noqa: BLE001 - whatever a user's code raises: its record is named
+            yield from _failing(stream, part, specs, raised, first + start)
 
 
 def may_schedule(topology: ProcessorTopology) -> bool:

@@ -213,11 +213,16 @@ class Topology:
         for place, name in enumerate(names):
             other = "another one" if name in names[:place] else taken.get(name)
             if other is not None:
-                raise TopologyException(f"The derived stream {name!r} has the name of {other}. Maybe rename it.")
+                raise TopologyException(
+                    f"The derived stream {name!r} has the name of {other}. Maybe rename it, or give it itself, not its name, as the "
+                    "source of what is made of it."
+                )
         read = {source for sub in self.sub_topologies for source in sub.sources}
         for name in names:
             if name not in read:
-                raise TopologyException(f"Nothing reads the derived stream {name!r}. Maybe name it as a source.")
+                raise TopologyException(
+                    f"Nothing reads the derived stream {name!r}. Maybe name it as a source, or leave it out."
+                )
         for sub in self.sub_topologies:
             for name in getattr(sub.processor, "tables", ()):
                 steps = found[name].lineage if name in found else ()
