@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
+    BatchesCommitted,
     CommitLogException,
     DeadLetters,
     DerivedStream,
@@ -34,11 +36,12 @@ from task_assignor.runtime import (
     TopologyException,
     WindowedAggregation,
     WindowedJoin,
+    append_topic,
     write_topic,
 )
 from task_assignor.sdk import StreamsException
 from tests.budget import examples
-from tests.runtime.support import application
+from tests.runtime.support import QUICK, application
 from tests.runtime.test_side_by_side import (
     SCHEMA,
     Even,
@@ -546,3 +549,28 @@ def test_a_topic_that_gains_a_column_brings_it_to_what_is_derived(tmp_path: Path
     grown = TopicSpec("x", 1, spec.schema.append(pa.field("more", pa.string())), "k", "at")
     assert EVEN.spec_of(grown).schema.names == ["k", "at", "n", "more"]
     assert EVEN.spec_of(spec).name == "even"
+
+
+def test_in_a_run_that_goes_on_rows_that_are_left_out_close_windows(tmp_path: Path) -> None:
+    def add(at: int, number: int) -> None:
+        append_topic(tmp_path / "topics", "x", pa.table([[0], [at], [number]], schema=SCHEMA))
+
+    one = pa.table([[0], [1], [2]], schema=SCHEMA)
+    write_topic(tmp_path / "topics", "x", one, partitions=1, key="k", timestamp="at")
+    counts = WindowedAggregation(source="even", windows=TimeWindows(10), aggregates={"rows": Aggregate.count()})
+    topics = [attrs.evolve(specs()[0], name="even")]
+    topology = Topology(counts.sub_topology("counts", "counts", topics=topics), derived=EVEN)
+    app = application(tmp_path, topology, options=attrs.evolve(QUICK, source_poll_interval_ms=20))
+    batches: list[int] = []
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, BatchesCommitted):
+            batches.append(event.rows_out)
+            if len(batches) == 1:
+                add(25, 1)
+            else:
+                app.request_stop("the window is closed")
+
+    result = app.run(on_event, until="stopped")
+    assert batches == [0, 1]
+    assert result.table("counts").to_pylist() == [{"k": 0, "window_start": 0, "window_end": 10, "rows": 1}]
