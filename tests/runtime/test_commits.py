@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import random
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,6 @@ from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
 from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
-from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.support import application, commit_file, count_topology
 
 
@@ -580,48 +577,3 @@ def test_what_is_no_run_is_told(folder: Folder, tmp_path: Path) -> None:
     folder.layout.storage.put(APPLICATION, b'"x')
     with pytest.raises(CommitLogException, match="description of the run cannot be read"):
         read_output(folder.root, "out")
-
-
-def test_a_damaged_record_that_nobody_needs_any_more_does_not_keep_others_from_being_deleted() -> None:
-    """It may have begun an epoch, so it goes one checkpoint after the record before it."""
-    storage = MemoryStorage()
-    log = CommitLog("run", storage=storage)
-    opening = log.open_epoch("app", "somebody", 0)
-    left = {}
-    for number in range(1, 13):
-        log.append(CommitRecord(number, "app", opening.epoch, 0, number))
-        if number % 4 == 0:
-            log.write_checkpoint(number, SavedProgress())
-            left[number] = [int(name[-17:-5]) for name in storage.list("commits")]
-        if number == 2:
-            storage.damage("commits/000000000002.json", random.Random(0), tears=True)
-    assert left == {4: [0, 1, 2, 3, 4], 8: [2, 5, 6, 7, 8], 12: [9, 10, 11, 12]}
-
-
-def test_a_checkpoint_counts_where_nothing_can_be_deleted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It was told that it could not be written, and all records since the beginning were kept in memory."""
-    storage = MemoryStorage()
-    log = CommitLog("run", storage=storage)
-    opening = log.open_epoch("app", "somebody", 0)
-
-    def refuse(names: Iterable[str]) -> None:
-        raise PermissionError(errno.EACCES, "no permission to delete", *names)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(storage, "delete", refuse)
-        for number in range(1, 13):
-            log.append(CommitRecord(number, "app", opening.epoch, 0, number))
-            if number % 4 == 0:
-                written = log.write_checkpoint(number, SavedProgress())
-                assert written is not None
-                assert log.checkpoint().number == number
-        assert not log._recent
-    assert [record.getMessage() for record in caplog.records] == [
-        f"What checkpoint {number} has replaced could not be deleted" for number in (4, 8, 12)
-    ]
-    log.append(CommitRecord(13, "app", opening.epoch, 0, 13))
-    log.write_checkpoint(13, SavedProgress())
-    assert [int(name[-17:-5]) for name in storage.list("commits")] == [13]
-    assert [record.number for record in CommitLog("run", storage=storage).records()] == list(range(14))
