@@ -43,8 +43,17 @@ class Damage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._victim is not None and self._victim.parent.exists() and self._found(self._victim) == self._spoilt:
-            self._leave(self._victim, self._whole)
+        victim = self._victim
+        if victim is None or not victim.parent.exists() or self._found(victim) != self._spoilt:
+            return
+        # That a checkpoint is there says that it counts. One that was gone would have been removed with what it names since.
+        if (
+            self._what == "gone"
+            and victim.parent.name == "checkpoints"
+            and any(one > victim for one in victim.parent.iterdir())
+        ):
+            return
+        self._leave(victim, self._whole)
 
     def _spoil(self, chance: random.Random) -> bytes | None:
         """What is left of it; None: nothing."""
