@@ -7,18 +7,18 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow.compute import Expression
 
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.frames import cast_exactly, in_own_memory, not_a_table, own
+from task_assignor.runtime.merging import Int64Array
+from task_assignor.runtime.processors.tables import is_there
 from task_assignor.runtime.sub_topology import Repartitioned
 from task_assignor.runtime.topic_spec import TopicSpec, check_name
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.sdk.text import counted, shown
 
-Int64Array = npt.NDArray[np.int64]
 Predicate: TypeAlias = Callable[[pa.Table], Any] | Expression
 """Gives of each row of a table whether it is kept: booleans, as pyarrow or numpy have them; null: it is not. Or an expression of Arrow."""
 _PLACE: Final = own("place")
@@ -283,11 +283,7 @@ class DerivedTable(DerivedStream):
 
     def _step(self, rows: pa.Table, before: TopicSpec, after: TopicSpec) -> tuple[Int64Array, pa.Table]:
         """All rows, those that are not kept without values."""
-        has_value = np.zeros(rows.num_rows, bool)
-        for name in rows.column_names:
-            if name not in _kept_columns(before):
-                has_value |= rows.column(name).is_valid().to_numpy()
-        there = np.flatnonzero(has_value)
+        there = np.flatnonzero(is_there(rows.drop_columns(list(_kept_columns(before)))))
         given = rows if len(there) == rows.num_rows else rows.take(pa.array(there))
         kept = self._kept(given)
         values = self._values(given if len(kept) == given.num_rows else given.take(pa.array(kept)), before, after)
