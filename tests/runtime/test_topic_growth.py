@@ -188,6 +188,19 @@ def test_whoever_is_slow_to_see_which_lists_are_needed_deletes_none_of_them(
     assert numbers_of(Topic.open(tmp_path, "t")) == sorted([*range(40), *range(versions.KEPT_VERSIONS + 1)])
 
 
+def test_who_appends_while_the_topic_is_deleted_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_topic(tmp_path, "t", ROWS, partitions=1, key="key")
+
+    def put_then_gone(storage: Storage, version: versions.TopicVersion) -> versions.TopicVersion:
+        put = put_version(storage, version)
+        shutil.rmtree(tmp_path / "t")
+        return put
+
+    monkeypatch.setattr(topic_changes, "put_version", put_then_gone)
+    with pytest.raises(TopicException, match=r"There is no topic 't' .* Maybe it was deleted"):
+        append_topic(tmp_path, "t", ROWS)
+
+
 def test_who_looks_for_growth_is_not_misled_by_a_writer_that_finds_an_old_number_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

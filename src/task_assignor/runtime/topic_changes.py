@@ -72,6 +72,8 @@ def change_topic(
                 raise
             continue
         found = versions_of(storage, name)
+        if not found:
+            continue  # Somebody has deleted the topic: that is said when it is opened.
         if found[-1] >= version.number + KEPT_VERSIONS - 1:
             # So many others were quicker that the number may have become free again; what they wrote counts.
             storage.delete([version_name(name, version.number)])
