@@ -399,6 +399,19 @@ LOOKUP = StreamTableJoin(stream="y", table="even").sub_topology(
 )
 
 
+class WithTables(Pass):
+    """Has something of its own under a name that ready-made ones use."""
+
+    tables, takes_any_order = 5, True
+
+
+def test_a_processor_may_have_attributes_of_any_name() -> None:
+    other = SubTopology("other", ["y", "x"], WithTables)
+    Topology(other)
+    with pytest.raises(TopologyException, match="in different orders"):
+        Topology([_sub("a", "x", "y"), other])
+
+
 @pytest.mark.parametrize(
     ("parts", "derived", "message"),
     [

@@ -15,7 +15,15 @@ from task_assignor.group import SubTopologyShape, make_tasks
 from task_assignor.group.topology import number_sub_topologies
 from task_assignor.runtime.derived import DerivedStream, DerivedTable
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.sub_topology import Output, Repartitioned, StoreSpec, SubTopology, processor_name, several
+from task_assignor.runtime.sub_topology import (
+    Output,
+    Repartitioned,
+    StoreSpec,
+    SubTopology,
+    is_ready_made,
+    processor_name,
+    several,
+)
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 from task_assignor.sdk.text import shown
@@ -46,7 +54,7 @@ class ProcessorTopology:
         orders = [
             topics
             for topics, node in zip(named, self.nodes, strict=True)
-            if not getattr(node.processor, "takes_any_order", False)
+            if not (is_ready_made(node.processor) and getattr(node.processor, "takes_any_order", False))
         ]
         order: list[str] = []
         while left:
@@ -224,7 +232,8 @@ class Topology:
                     f"Nothing reads the derived stream {name!r}. Maybe name it as a source, or leave it out."
                 )
         for sub in self.sub_topologies:
-            for name in getattr(sub.processor, "tables", ()):
+            # A processor of a user's may have anything of that name.
+            for name in getattr(sub.processor, "tables", ()) if is_ready_made(sub.processor) else ():
                 steps = found[name].lineage if name in found else ()
                 if any(not isinstance(step, DerivedTable) for step in steps):
                     raise TopologyException(
