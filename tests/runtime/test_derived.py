@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import (
@@ -93,6 +93,7 @@ def test_a_filtered_stream_is_the_stream_without_some_rows(sources: Sources, mos
 
 
 @given(st.fixed_dictionaries(dict.fromkeys("xy", times)), cuts, st.permutations(["even", "y", "odd"]))
+@example({"x": [None, None], "y": [None]}, [1], ["even", "y", "odd"])
 @settings(max_examples=examples(15), deadline=None)
 def test_two_streams_of_one_topic_come_in_the_order_of_its_offsets(
     sources: Sources, most: list[int], names: list[str]

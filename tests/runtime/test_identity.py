@@ -44,7 +44,6 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.identity import differences, identity_of, with_allowed_changes
-from task_assignor.runtime.topology import output_schema_of
 from tests.runtime.support import (
     QUICK,
     CountByKey,
@@ -267,7 +266,7 @@ def test_no_column_of_a_join_becomes_another_one(tmp_path: Path, kind: type[Any]
         specs = [] if kind is WindowedJoin else [[topic.spec for topic in found.values()]]
         topology = Topology([join.sub_topology("join", Output("o"), *specs)])
         topics = {name: topic.spec for name, topic in found.items()}
-        outputs = {"o": output_schema_of(topology.sub_topologies[0], Output("o"), topics)}
+        outputs = {"o": topology.sub_topologies[0].schema_of(Output("o"), topics)}
         return topology, identity_of(topology, found, outputs), outputs
 
     def told(before: dict[str, Any], **settings: Any) -> str:

@@ -79,7 +79,7 @@ from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
-from task_assignor.runtime.sub_topology import Output, Repartitioned, SubTopology
+from task_assignor.runtime.sub_topology import Forwarded, Output, Repartitioned, SubTopology
 from task_assignor.runtime.topic_changes import delete_records
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_versions import Segment
@@ -111,6 +111,7 @@ __all__ = [
     "DerivedStream",
     "DerivedTable",
     "FileRef",
+    "Forwarded",
     "InvalidTransitionException",
     "KeyValueStore",
     "KeyValueStoreSpec",

@@ -57,7 +57,7 @@ from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.storage import as_document, not_in_parquet
 from task_assignor.runtime.topics import FolderTopics, topics_storage
-from task_assignor.runtime.topology import Topology, output_schema_of
+from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import is_url, shown, with_notes
@@ -319,7 +319,7 @@ class StreamsApplication:
         return Upkeep(given.compression, retention_ms=given.output_retention_ms, history_bytes=given.history_bytes)
 
     def _manifests(self, log: RunLog) -> Manifests:
-        outputs = [output for sub in self._topology.sub_topologies for output in sub.outputs]
+        outputs = [output for sub in self._topology.sub_topologies for output in sub.written]
         return Manifests(
             self._layout.run_dir, [output.name for output in outputs if output.format == "parquet"], log.document
         )
@@ -562,8 +562,8 @@ class StreamsApplication:
         specs = self._topology.specs({name: topic.spec for name, topic in self._topics.items()})
         found: dict[str, pa.Schema | None] = {}
         for sub in self._topology.sub_topologies:
-            for output in sub.outputs:
-                schema = found[output.name] = output_schema_of(sub, output, specs)
+            for output in sub.written:
+                schema = found[output.name] = sub.schema_of(output, specs)
                 wrong = not_in_parquet(schema) if schema is not None and output.format == "parquet" else None
                 if wrong:
                     raise TopologyException(

@@ -69,7 +69,8 @@ class TaskContext:
         bad_records: what becomes of records that cannot be processed.
         late_records: what becomes of records that come too late.
         schemas: output -> the columns that it declares; None, or an output that is not named: those of its rows.
-        roots: derived stream -> the topic that it is made of.
+        roots: derived stream or forwarded output that it reads -> the topic that it is made of.
+        forwarded: forwarded output of its sub-topology -> the source of whose records its rows are made.
 
     Attributes:
         batch: number of the micro-batch.
@@ -92,6 +93,7 @@ class TaskContext:
         late_records: LeftOut = "stop",
         schemas: Mapping[str, pa.Schema | None] = MappingProxyType({}),
         roots: Mapping[str, str] = MappingProxyType({}),
+        forwarded: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.application_id = application_id
         self.task_id = task_id
@@ -108,12 +110,17 @@ class TaskContext:
         """Number of a schedule by the clock -> when it was called last."""
         self._schemas = schemas
         self._roots = roots
+        self._sources = forwarded
+        self._starts: Mapping[str, int] = {}
+        """Source -> how many of its rows in the batch come before those that are processed now."""
+        self._standing: tuple[str, int] | None = None
+        """Source and row of the record that is processed now."""
         self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
         self._stores = stores
         self._rows: Mapping[str, pa.Table] = {}
         self._row_offsets: Mapping[str, RowOffsets] = {}
         self._newest: Mapping[str, npt.NDArray[np.int64]] = {}
-        self._forwarded: list[tuple[str, pa.Table]] = []
+        self._forwarded: list[tuple[str, pa.Table, npt.NDArray[np.int64] | None]] = []
         self._counters: dict[str, int] = {}
 
     @property
@@ -149,20 +156,63 @@ class TaskContext:
             raise StoreException(f"The store {name!r} is a {type(store).__name__}, not a {kind.__name__}.")
         return store
 
-    def forward(self, rows: Rows, output: str | None = None) -> None:
+    def forward(self, rows: Rows, output: str | None = None, *, made_of: npt.ArrayLike | None = None) -> None:
         """Add rows to an output, as they are now; several calls in a batch add up.
 
         Args:
             rows: a table; or, slower, a mapping of columns to values, or a list of them. Of these a column that a row lacks is
                 null, if the output declares it.
             output: name of the output; None: the only one.
+            made_of: for a `Forwarded` output (N,) of which row of its source in the batch's table each of these rows is made;
+                None: of the record that is processed now.
 
         Raises:
-            TopologyException: the sub-topology has no such output, or several and none was named; or these are no rows.
+            TopologyException: the sub-topology has no such output, or several and none was named; these are no rows; or it is not
+                known of what rows of a `Forwarded` output are made.
             ValueError: a row has a column that the output does not declare, or a value that its column cannot hold as it is.
         """
         name = self._output(output)
-        self._forwarded.append((name, to_table(rows, self._schemas.get(name))))
+        table = to_table(rows, self._schemas.get(name))
+        if name in self._sources:
+            self._append(name, table, self._rows_of(name, table.num_rows, made_of))
+        elif made_of is not None:
+            raise TopologyException(
+                f"The output {name!r} is not Forwarded, so made_of says nothing. Maybe leave it out."
+            )
+        else:
+            self._append(name, table)
+
+    def _rows_of(self, output: str, count: int, made_of: npt.ArrayLike | None) -> npt.NDArray[np.int64]:
+        """Of which rows of its source as many rows of a forwarded output are made."""
+        source = self._sources[output]
+        where = f"Rows of the forwarded output {output!r} must be made of a record of {source!r} each, but"
+        if made_of is None:
+            topic, row = self._standing or ("", -1)
+            if topic != source:
+                raise TopologyException(
+                    f"{where} the record that is processed is one of {topic!r}."
+                    if topic
+                    else f"{where} none is processed alone. Maybe say of which: context.forward(rows, made_of=[...])."
+                )
+            return np.full(count, row)
+        rows, there = np.asarray(made_of), self._rows[source].num_rows
+        if rows.shape != (count,) or (count and rows.dtype.kind not in "iu"):
+            raise TopologyException(f"{where} for {counted(count, 'row')} made_of is {shown(made_of)}.")
+        if count and not 0 <= int(rows.min()) <= int(rows.max()) < there:
+            wrong = int(rows.min()) if int(rows.min()) < 0 else int(rows.max())
+            raise TopologyException(f"{where} made_of has {wrong}, and the batch {counted(there, 'row')} of it.")
+        return rows.astype(np.int64)
+
+    def _append(self, name: str, rows: pa.Table, made_of: npt.NDArray[np.int64] | None = None) -> None:
+        """Add rows to an output.
+
+        Args:
+            name: the output.
+            rows: the rows.
+            made_of: of a forwarded one, of which rows of its source they are made, of those that are processed now.
+        """
+        numbers = None if made_of is None else made_of + self._starts[self._sources[name]]
+        self._forwarded.append((name, rows, numbers))
 
     def _output(self, output: str | None) -> str:
         if output is None:
@@ -206,18 +256,22 @@ class TaskContext:
         Returns:
             Source topic -> (N,) a place for each of its rows; no two are equal.
         """
+        # Of all of them within the batch, also where the schedules of a processor cut it: else two that are made of one topic would
+        # not meet at the same times.
         newest = [
-            times_so_far(times_of(rows, self.topics[topic].timestamp))
-            if (known := self._newest.get(topic)) is None
-            else known[:-1]
+            known[:-1]
+            if (known := self._newest.get(topic)) is not None and len(known) > rows.num_rows
+            else times_so_far(times_of(rows, self.topics[topic].timestamp))
             for topic, rows in batch.items()
         ]
-        roots = [self.root_of(topic) for topic in batch]
-        if len(set(roots)) == len(roots):
+        # Those of all sources, also of one that has no rows now: of equal times the topic that is named first comes first.
+        roots = [*dict.fromkeys(map(self.root_of, self.topics))]
+        if len(roots) == len(self.topics):
             return dict(zip(batch, places(newest), strict=True))
         # Of streams that are made of one topic offsets decide.
         offsets = [np.asarray(self._row_offsets[topic], np.int64) for topic in batch]
-        return dict(zip(batch, places(newest, [roots.index(root) for root in roots], offsets), strict=True))
+        numbers = [roots.index(self.root_of(topic)) for topic in batch]
+        return dict(zip(batch, places(newest, numbers, offsets), strict=True))
 
     def newest_of_topic(self, topic: str) -> npt.NDArray[np.int64] | None:
         """Of a derived stream (N + 1,) the newest time of its topic, within the batch, ms; None: it is a topic itself.
@@ -227,7 +281,7 @@ class TaskContext:
         Args:
             topic: its name.
         """
-        return self._newest.get(topic)
+        return self._newest.get(topic) if topic in self._roots else None
 
     def root_of(self, topic: str) -> str:
         """The topic that a source is, or is derived from."""
@@ -307,7 +361,7 @@ class TaskContext:
                 ],
                 schema=DEAD_LETTER_SCHEMA,
             )
-            self._forwarded.append((policy.output, letters))
+            self._append(policy.output, letters)
 
     def _places(self, topic: str, rows: list[Any]) -> list[int]:
         if topic not in self.topics:
@@ -381,9 +435,25 @@ class TaskContext:
 
     # Called by the runtime.
 
+    def forwards(self) -> str | None:
+        """Called by the runtime: the source of whose records the rows of the only output are made, if that is forwarded."""
+        return self._sources.get(self.outputs[0]) if len(self.outputs) == 1 else None
+
+    def made(self, rows: pa.Table, made_of: npt.ArrayLike) -> pa.Table | None:
+        """Called by processors of ours: what they return, unless it goes to a forwarded output, which takes it here.
+
+        Args:
+            rows: the rows; nobody else knows their memory.
+            made_of: of which rows of the source each of them is made.
+        """
+        if self.forwards() is None:
+            return rows
+        self._append(self.outputs[0], rows, np.asarray(made_of, np.int64))
+        return None
+
     def take(self, rows: pa.Table) -> None:
         """Called by the runtime: add the rows of a ready-made processor to its output; nobody else knows their memory."""
-        self._forwarded.append((self._output(None), rows))
+        self._append(self._output(None), rows)
 
     def renew(self, elapsed_ms: int) -> None:
         """Called by the runtime before `Processor.init`, with the time of a clock that nobody sets."""
@@ -431,13 +501,16 @@ class TaskContext:
         rows: Mapping[str, pa.Table],
         row_offsets: Mapping[str, RowOffsets],
         newest: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
+        starts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Called by the runtime before each part of a batch; topics without `row_offsets` have no gaps."""
-        self.offsets, self._rows, self._row_offsets, self.record = offsets, rows, row_offsets, None
-        self._newest = newest
+        self.offsets, self._rows, self._row_offsets = offsets, rows, row_offsets
+        self._newest, self._starts = newest, starts
+        self.stand_at()
 
     def stand_at(self, topic: str = "", row: int = 0) -> None:
         """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
+        self._standing = (topic, row) if topic else None
         self.record = (self.root_of(topic), self.offset_of(topic, row)) if topic else None
 
     def marked(self) -> tuple[int, dict[str, int]]:
@@ -452,6 +525,11 @@ class TaskContext:
     def finish(self) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
         """Called by the runtime after each batch: output -> tables, and the counters."""
         tables: dict[str, list[pa.Table]] = {}
-        for output, rows in self._forwarded:
+        for output, rows, _ in self._forwarded:
             tables.setdefault(output, []).append(rows)
         return tables, self._counters
+
+    def made_of(self, output: str) -> npt.NDArray[np.int64]:
+        """Called by the runtime: of which rows of its source in the batch the rows of a forwarded output are made."""
+        found = [numbers for name, _, numbers in self._forwarded if name == output and numbers is not None]
+        return np.concatenate([np.zeros(0, np.int64), *found])

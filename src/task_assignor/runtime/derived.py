@@ -166,7 +166,7 @@ class DerivedStream:
                     f"The filter of the {self._kind} {self.name!r} does not fit the columns {topic.schema.names} of {topic.name!r}: {error}"
                 ) from None
         if self.map_values is None:
-            return attrs.evolve(topic, name=self.name, schema=self._nullable(topic.schema, _kept_columns(topic)))
+            return attrs.evolve(topic, name=self.name, schema=self._nullable(topic.schema, topic.kept_columns))
         schema = self.schema
         if schema is None:
             try:
@@ -178,17 +178,15 @@ class DerivedStream:
                     f"Which columns the {self._kind} {self.name!r} has is not known: its map_values raises {type(error).__name__} for a "
                     f"table without rows ({error}). Maybe give schema=."
                 ) from error
-        kept = _kept_columns(topic)
+        kept = topic.kept_columns
         untyped = [field.name for field in schema if pa.types.is_null(field.type) and field.name not in kept]
         if self.schema is None and untyped:
             raise TopologyException(
                 f"Which columns the {self._kind} {self.name!r} has is not known: for a table without rows its map_values gives {untyped} "
                 "without a type. Maybe give schema=."
             )
-        fields = {field.name: field for field in (*(topic.schema.field(name) for name in kept), *schema)}
-        # Keys and times are those of the source, whatever it is that map_values has made of them.
-        fields |= {name: topic.schema.field(name) for name in kept}
-        return attrs.evolve(topic, name=self.name, schema=self._nullable(pa.schema(list(fields.values())), kept))
+        made = topic.with_columns(self.name, schema)
+        return attrs.evolve(made, schema=self._nullable(made.schema, kept))
 
     def _nullable(self, schema: pa.Schema, kept: tuple[str, ...]) -> pa.Schema:  # noqa: ARG002 - what a table needs
         return schema
@@ -223,16 +221,7 @@ class DerivedStream:
             return after.schema.empty_table()
         made = self._mapped(rows)
         self._check_count("map_values", made.num_rows, rows)
-        for name in _kept_columns(before):
-            column = rows.column(name)
-            if name not in made.column_names:
-                made = made.append_column(rows.schema.field(name), column)
-            elif not _is_as_before(made.column(name), column):
-                raise TopologyException(
-                    f"The map_values of the {self._kind} {self.name!r} has changed the column {name!r}, but keys and times stay as they "
-                    "are. Maybe use a repartition topic: Repartitioned(...)."
-                )
-        return in_own_memory(fit_to_schema(made, after.schema, f"the {self._kind} {self.name!r}"))
+        return in_own_memory(with_kept_columns(made, rows, before, after, f"the {self._kind} {self.name!r}"))
 
     def _mapped(self, rows: pa.Table) -> pa.Table:
         assert self.map_values is not None
@@ -283,7 +272,7 @@ class DerivedTable(DerivedStream):
 
     def _step(self, rows: pa.Table, before: TopicSpec, after: TopicSpec) -> tuple[Int64Array, pa.Table]:
         """All rows, those that are not kept without values."""
-        there = np.flatnonzero(is_there(rows.drop_columns(list(_kept_columns(before)))))
+        there = np.flatnonzero(is_there(rows.drop_columns(list(before.kept_columns))))
         given = rows if len(there) == rows.num_rows else rows.take(pa.array(there))
         kept = self._kept(given)
         values = self._values(given if len(kept) == given.num_rows else given.take(pa.array(kept)), before, after)
@@ -296,9 +285,35 @@ class DerivedTable(DerivedStream):
         gone[there[kept]] = False
         found = values.take(pa.array(at, mask=gone))
         columns = [
-            rows.column(name) if name in _kept_columns(before) else found.column(name) for name in after.schema.names
+            rows.column(name) if name in before.kept_columns else found.column(name) for name in after.schema.names
         ]
         return every, pa.table(columns, schema=after.schema)
+
+
+def with_kept_columns(made: pa.Table, rows: pa.Table, before: TopicSpec, after: TopicSpec, what: str) -> pa.Table:
+    """Rows as their spec says, with the keys and times of those that they are made of.
+
+    Args:
+        made: (N,) the rows, with or without key and timestamp.
+        rows: (N,) those of the source that they are made of.
+        before: what the source is like.
+        after: what they are like.
+        what: what they are, for messages.
+
+    Raises:
+        TopologyException: they have other keys or times.
+        TopicException: they do not fit the schema.
+    """
+    for name in before.kept_columns:
+        column = rows.column(name)
+        if name not in made.column_names:
+            made = made.append_column(rows.schema.field(name), column)
+        elif not _is_as_before(made.column(name), column):
+            raise TopologyException(
+                f"What makes {what} has changed the column {name!r}, but keys and times stay as they are. Maybe use a repartition topic: "
+                "Repartitioned(...)."
+            )
+    return fit_to_schema(made, after.schema, what)
 
 
 def _is_as_before(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
@@ -307,8 +322,3 @@ def _is_as_before(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
         return bool(cast_exactly(made, column.type).equals(column))
     except pa.ArrowException:
         return False
-
-
-def _kept_columns(topic: TopicSpec) -> tuple[str, ...]:
-    """Those that stay as they are: key and timestamp."""
-    return tuple(dict.fromkeys((*topic.key, *([] if topic.timestamp is None else [topic.timestamp]))))

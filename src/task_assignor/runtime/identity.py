@@ -118,8 +118,10 @@ def _sub_topology(
         },
         "outputs": {
             output.name: None if (schema := outputs[output.name]) is None else columns_of(schema)
-            for output in sub.outputs
+            for output in sub.written
         },
+        # Their columns may change, like code.
+        **({"forwarded": forwarded} if (forwarded := sub.forwarded) else {}),
     }
 
 

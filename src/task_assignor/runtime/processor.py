@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from task_assignor.runtime.frames import to_records
 from task_assignor.runtime.rows import check_times, exact_table, inferred, kept, likely
 from task_assignor.sdk.text import shown
 
+_Made: TypeAlias = list[tuple[str, int, list[Mapping[str, Any]]]]
+"""Source and row of records, and the rows that came of them."""
 NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
 
@@ -93,7 +95,8 @@ class RecordProcessor(Processor):
         """Calls `process` for each record."""
         schema = self._declared_columns()
         records = {topic: _Records(rows) for topic, rows in batch.items() if rows.num_rows}
-        made: list[tuple[str, int, list[Mapping[str, Any]]]] = []
+        source = context.forwards()
+        made: _Made = []
         for topic, row in _in_order_of_time(batch, context):
             context.stand_at(topic, row)
             mark = context.marked()
@@ -108,9 +111,15 @@ class RecordProcessor(Processor):
                         f"What process() of {type(self).__qualname__} gives must be rows, each a mapping of columns to values, not "
                         f"{shown(strange[0])}. Maybe a list around a row: return [row]."
                     )
+                if rows and source not in (None, topic):
+                    raise TopologyException(
+                        f"process() of {type(self).__qualname__} gives rows for a record of {topic!r}, but what it forwards is made of "
+                        f"records of {source!r}."
+                    )
                 made.append((topic, row, rows))
         context.stand_at()
-        return _to_table(made, schema, context)
+        table, made = _to_table(made, schema, context)
+        return None if table is None else context.made(table, [row for _, row, rows in made for _ in rows])
 
 
 def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: tuple[int, dict[str, int]]) -> None:
@@ -121,32 +130,32 @@ def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mar
     context.leave_out(topic, [row], f"cannot be processed: {text_with_line(error)}")
 
 
-def _to_table(
-    made: list[tuple[str, int, list[Mapping[str, Any]]]], schema: pa.Schema | None, context: TaskContext
-) -> pa.Table | None:
-    """The rows that came of the records."""
+def _to_table(made: _Made, schema: pa.Schema | None, context: TaskContext) -> tuple[pa.Table | None, _Made]:
+    """The rows that came of the records, and those records of which they did."""
     found = [row for _, _, rows in made for row in rows]
     if not found:
-        return None
+        return None, []
     table = None
     try:
         if schema is not None:
-            return exact_table(found, schema)
+            return exact_table(found, schema), made
         table = inferred(found)
         check_times(found, table.schema)
-        return table
+        return table, made
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
         if schema is None:
             schema = likely(found) if table is None else table.schema
         tables = [schema.empty_table()]
+    fitting: _Made = []
     for topic, row, rows in made:
         context.stand_at(topic, row)
         try:
             tables.append(exact_table(rows, schema))
+            fitting.append((topic, row, rows))
         except Exception as error:  # noqa: BLE001 - whatever does not fit: its record is named
             _leave_out(topic, row, error, context, context.marked())
     context.stand_at()
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables), fitting
 
 
 class _Records:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
@@ -96,11 +97,31 @@ class Repartitioned(Output):
             raise TopologyException(str(error)) from None
 
 
-def _to_outputs(outputs: Iterable[Output | str]) -> tuple[Output, ...]:
+@attrs.frozen
+class Forwarded(Output):
+    """Declares an output that other sub-topologies read as a source within the same tasks: nothing is written (Kafka's `forward` to a child).
+
+    Each of its rows is made of a record of one source, and has its key, its time and its place among all records. So what
+    reads it sees the order, and what is late or closed, as if it read that source; and the tasks that read it are those that
+    read that source. A `StreamTableJoin` can forward what it makes of the rows of its stream; a `RecordProcessor` what it
+    returns or forwards for each record; a `Processor` what it forwards with `made_of`.
+
+    Args:
+        name: name of the output, and of the source; unique in the topology.
+        schema: its columns; None: those that the processor says it gives (`output_schema`; the ready-made ones do). Key and
+            timestamp of the source may be left out: they stay as they are.
+        source: the source of whose records the rows are made; None: the stream of a `StreamTableJoin`, the only source of another
+            sub-topology.
+    """
+
+    source: str | None = attrs.field(default=None, kw_only=True)
+
+
+def _to_outputs(outputs: Output | Iterable[Output | str]) -> tuple[Output, ...]:
     return tuple(Output(output) if isinstance(output, str) else output for output in several(outputs, str, Output))
 
 
-def _to_stores(stores: Iterable[StoreSpec]) -> tuple[StoreSpec, ...]:
+def _to_stores(stores: StoreSpec | Iterable[StoreSpec]) -> tuple[StoreSpec, ...]:
     return several(stores)
 
 
@@ -180,8 +201,9 @@ class SubTopology:
         if not callable(self.processor):
             raise TopologyException(f"{where} has a processor that cannot be called: {self.processor!r}.")
         self._check_needs_no_arguments(where)
+        _ = self.forwarded
         for output in self.outputs:
-            if output.format == "parquet" and isinstance(output, Repartitioned):
+            if output.format == "parquet" and isinstance(output, (Repartitioned, Forwarded)):
                 raise TopologyException(
                     f"{where}: the output {output.name!r} is read by tasks, so it cannot be in Parquet."
                 )
@@ -190,6 +212,101 @@ class SubTopology:
                     f"{where} has the output {output.name!r} in Parquet without its columns: whoever reads the files needs "
                     f"the same in each. Maybe declare them: Output({output.name!r}, schema, format='parquet')."
                 )
+
+    @property
+    def forwarded(self) -> dict[str, str]:
+        """Forwarded output -> the source of whose records its rows are made."""
+        return {output.name: self._forwards(output) for output in self.outputs if isinstance(output, Forwarded)}
+
+    @property
+    def written(self) -> tuple[Output, ...]:
+        """Those of the outputs that are written: all but forwarded ones."""
+        return tuple(output for output in self.outputs if not isinstance(output, Forwarded))
+
+    def _forwards(self, output: Forwarded) -> str:
+        where = f"The sub-topology {self.name!r} cannot forward {output.name!r}:"
+        maker = self.processor
+        while isinstance(maker, functools.partial):
+            maker = maker.func
+        stream: str | None = None
+        if is_ready_made(maker):
+            stream = getattr(maker, "stream", None)
+            if stream is None:
+                raise TopologyException(
+                    f"{where} what a {processor_name(maker)} gives is not made of one record of a stream each. Maybe use a repartition "
+                    f"topic: Repartitioned({output.name!r}, ...)."
+                )
+        source = output.source if output.source is not None else stream
+        if source is None and len(self.sources) == 1:
+            (source,) = self.sources
+        if source is None:
+            raise TopologyException(
+                f"{where} it has several sources. Maybe say of whose records the rows are made: "
+                f"Forwarded({output.name!r}, source={self.sources[-1]!r})."
+            )
+        allowed = tuple(found for found in self.sources if found not in self.tables) if stream is None else (stream,)
+        if source not in allowed:
+            raise TopologyException(
+                f"{where} its source {shown(source)} is none of {', '.join(map(repr, allowed)) or 'no stream'}, of whose records the rows can "
+                "be made."
+            )
+        return source
+
+    def spec_of(self, output: str, topics: Mapping[str, TopicSpec] | Iterable[TopicSpec]) -> TopicSpec:
+        """What one of its outputs is like as a source of others, for processors that ask for it.
+
+        Args:
+            output: name of the output.
+            topics: what its sources are like; by name, or they.
+
+        Raises:
+            TopologyException: no other sub-topology can read it, or its columns are not known before the run, or do not fit.
+        """
+        specs = dict(topics) if isinstance(topics, Mapping) else {spec.name: spec for spec in topics}
+        found = next((one for one in self.outputs if one.name == output), None)
+        if isinstance(found, Repartitioned):
+            return attrs.evolve(found, schema=self.schema_of(found, specs)).spec
+        if not isinstance(found, Forwarded):
+            raise TopologyException(
+                f"The sub-topology {self.name!r} has no output {output!r} that is Forwarded or Repartitioned, so nothing can read it."
+            )
+        schema, source = self.schema_of(found, specs), self.forwarded[output]
+        if schema is None:
+            raise TopologyException(
+                f"Of which columns the forwarded output {output!r} is must be known before the run. Maybe give its schema."
+            )
+        if source not in specs:
+            raise TopologyException(
+                f"What the source {source!r} of the forwarded output {output!r} is like must be given."
+            )
+        origins: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = getattr(self.processor, "origins", None)
+        made_of = origins({name: specs[name] for name in self.sources}) if origins is not None else {}
+        for name in specs[source].kept_columns:
+            if name in schema.names and made_of.get(name, "") not in ("", f"{name} of {source}"):
+                raise TopologyException(
+                    f"The column {name!r} of the forwarded output {output!r} would be {made_of[name]!r}, but it is the key or the timestamp "
+                    f"of {source!r}, which stays as it is. Maybe take that, too: then the other one gets the suffix."
+                )
+        return specs[source].with_columns(output, schema)
+
+    def schema_of(self, output: Output, topics: Mapping[str, TopicSpec]) -> pa.Schema | None:
+        """The columns of an output; None: those of the rows that come.
+
+        Args:
+            output: the output.
+            topics: its sources, by name.
+
+        Raises:
+            TopologyException: the processor does not fit its sources.
+        """
+        # A ready-made processor knows its columns from those of its topics.
+        derive: Callable[[Mapping[str, TopicSpec]], pa.Schema] | None = getattr(self.processor, "output_schema", None)
+        check = getattr(self.processor, "check_sources", None)
+        if output.schema is not None or derive is None or check is None:
+            return output.schema
+        sources = {name: topics[name] for name in self.sources}
+        check(sources)
+        return derive(sources)
 
     @property
     def dead_letters(self) -> tuple[str, ...]:

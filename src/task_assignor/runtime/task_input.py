@@ -27,8 +27,9 @@ class Part:
         rows: source topic -> its rows.
         offsets: source topic -> (first offset, offset after the last).
         row_offsets: source topic -> the offset of each of its rows.
-        newest: derived stream -> (N + 1,) the newest time of its topic up to each of its rows, and up to here, ms; those
-            before this batch are left out.
+        starts: source topic -> how many of its rows in the batch come before these.
+        newest: source topic -> (N + 1,) the newest time of the topic that it is, or is made of, up to each of its rows, and up to
+            here, ms; those before this batch are left out.
         stream_time: newest time of all records up to here, ms; None: there were none.
         due: schedules by stream time that are due now.
     """
@@ -36,6 +37,7 @@ class Part:
     rows: Mapping[str, pa.Table]
     offsets: Offsets
     row_offsets: Mapping[str, RowOffsets]
+    starts: Mapping[str, int]
     newest: Mapping[str, Int64Array]
     stream_time: int | None
     due: Sequence[Schedule] = ()
@@ -51,7 +53,8 @@ class TaskInput:
         tables: those that say nothing of where the task is in time.
         offsets: source topic -> (first offset, offset after the last).
         row_offsets: source topic -> the offset of each of its rows.
-        derived: derived stream -> its topic, the places there of its rows, and they.
+        derived: what is made of a topic within the task (a derived stream, a forwarded output) -> the topic, the places there of
+            what its rows are made of, ascending, and the rows.
     """
 
     rows: Mapping[str, pa.Table]
@@ -92,6 +95,20 @@ class TaskInput:
             {topic: found.offsets[:count] for (topic, found), count in zip(fetched.items(), counts, strict=True)},
         )
 
+    def of(self, source: str) -> tuple[str, Int64Array, pa.Table]:
+        """As in `derived`, of a source that is made of a topic, or is one."""
+        if source in self.derived:
+            return self.derived[source]
+        rows = self.rows[source]
+        return source, np.arange(rows.num_rows), rows
+
+    def offsets_of(self, source: str) -> RowOffsets:
+        """The offset of each row of a source, in its topic."""
+        if source not in self.derived:
+            return self.row_offsets[source]
+        topic, places, _ = self.derived[source]
+        return np.asarray(self.row_offsets[topic])[places]
+
     def parts(self, before: int | None, schedules: Sequence[Schedule]) -> Iterator[Part]:
         """The batch, cut after each record at which a schedule by stream time is due; without any in one piece, or none.
 
@@ -119,11 +136,13 @@ class TaskInput:
             start = cut
 
     def _part(self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule]) -> Part:
-        rows, offsets, row_offsets, newest = {}, {}, {}, {}
+        rows, offsets, row_offsets, starts, newest = {}, {}, {}, {}, {}
         for (topic, table), low, high in zip(self.rows.items(), start, end, strict=True):
             rows[topic] = table.slice(low, high - low)
             found = self.row_offsets[topic]
             row_offsets[topic] = found[low:high]
+            starts[topic] = low
+            newest[topic] = self._newest_of(topic, slice(low, high), high)
             first, limit = self.offsets[topic]
             offsets[topic] = (
                 first if low == 0 else int(found[low]) if low < len(found) else limit,
@@ -136,6 +155,9 @@ class TaskInput:
             rows[name] = table.slice(first, last - first)
             offsets[name] = offsets[topic]
             row_offsets[name] = np.asarray(self.row_offsets[topic])[here]
-            upto = cuts[topic][1]
-            newest[name] = np.append(self.newest[topic][here], self.newest[topic][upto - 1] if upto else NO_TIME)
-        return Part(rows, offsets, row_offsets, newest, time, due)
+            starts[name] = first
+            newest[name] = self._newest_of(topic, here, cuts[topic][1])
+        return Part(rows, offsets, row_offsets, starts, newest, time, due)
+
+    def _newest_of(self, topic: str, places: Int64Array | slice, upto: int) -> Int64Array:
+        return np.append(self.newest[topic][places], self.newest[topic][upto - 1] if upto else NO_TIME)

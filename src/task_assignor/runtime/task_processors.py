@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.context import TaskContext
-from task_assignor.runtime.derived import DerivedStream
+from task_assignor.runtime.derived import DerivedStream, with_kept_columns
 from task_assignor.runtime.errors import ProcessorException, TaskCorruptedException, TopicException, TopologyException
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import Int64Array
@@ -31,6 +31,8 @@ from task_assignor.runtime.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
 
 T = TypeVar("T")
+_Made: TypeAlias = tuple[str, Int64Array, pa.Table]
+"""Rows that are made of a topic: see `TaskInput.derived`."""
 
 
 class TaskProcessors:
@@ -58,7 +60,11 @@ class TaskProcessors:
         self.stream_time: int | None = None
         self._task = task
         self._schemas = {output.name: output.schema for output in topology.outputs}
-        self._nodes = [_Node(application_id, task, node, topology.derived, topics, stores) for node in topology.nodes]
+        specs = dict(topics)
+        self._nodes: list[_Node] = []
+        for node in topology.nodes:
+            self._nodes.append(_Node(application_id, task, node, topology, specs, stores))
+            specs |= self._nodes[-1].forwards
         self._current = self._nodes[0]
 
     def is_due(self) -> bool:
@@ -96,10 +102,11 @@ class TaskProcessors:
     def _run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
         outputs: dict[str, pa.Table] = {}
         counters: Counter[str] = Counter()
-        # None sees anything of the others, so each has its batch cut by its own schedules.
+        # None sees anything of the others but what is forwarded to it, so each has its batch cut by its own schedules.
         for node in self._nodes:
             self._current = node
-            tables, counts = node.run(order, batch)
+            tables, forwarded, counts = node.run(order, batch)
+            batch = attrs.evolve(batch, derived={**batch.derived, **forwarded})
             outputs |= {name: self._fit(name, found) for name, found in tables.items() if any(map(len, found))}
             counters.update(counts)
         self.stream_time = self._current.context.stream_time
@@ -149,13 +156,13 @@ class _Node:
         application_id: str,
         task: TaskId,
         node: SubTopology,
-        derived: Mapping[str, DerivedStream],
+        topology: ProcessorTopology,
         topics: Mapping[str, TopicSpec],
         stores: Mapping[str, Store],
     ) -> None:
         self.node = node
-        self._derived = {name: derived[name] for name in node.sources if name in derived}
-        self._roots = {name: one.root for name, one in self._derived.items()}
+        self._derived = {name: topology.derived[name] for name in node.sources if name in topology.derived}
+        self._roots = {name: topology.topics_of([name])[0] for name in node.sources if name in topology.parents}
         self._specs = {name: one.specs_of(topics[one.root]) for name, one in self._derived.items()}
         self.failed: DerivedStream | None = None
         """The one whose functions are called, or have raised."""
@@ -169,16 +176,25 @@ class _Node:
             node.late_records,
             {output.name: output.schema for output in node.outputs},
             self._roots,
+            node.forwarded,
         )
+        self.forwards = {name: node.spec_of(name, self.context.topics) for name in node.forwarded}
+        """What it forwards is like."""
         self._processor: Processor | None = None
+
+    def parent_of(self, source: str) -> str:
+        """What a source is made of by functions, or itself."""
+        return self._derived[source].root if source in self._derived else source
 
     def is_due(self) -> bool:
         if self._processor is None:
             return _may_schedule(self.node)
         return bool(self.context.due_by_clock(_elapsed_ms()))
 
-    def run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
-        """Process its rows of a batch; gives those of its outputs, and its counters."""
+    def run(
+        self, order: TaskOrder, batch: TaskInput
+    ) -> tuple[dict[str, list[pa.Table]], dict[str, _Made], dict[str, int]]:
+        """Process its rows of a batch; gives those of its outputs, what it forwards, and its counters."""
         step()
         self.failed = None
         if self._processor is None:
@@ -186,15 +202,23 @@ class _Node:
             self.context.renew(_elapsed_ms())
             processor.init(self.context)
             self._processor = processor
-        # Where a derived stream has no rows yet, the rows of its topic stand under its name: they may be bad.
-        self.context.begin(order.batch, *(self._own(of) for of in (batch.offsets, batch.rows, batch.row_offsets)))
+        # Where a derived stream has no rows yet, the rows that it is made of stand under its name: they may be bad.
+        parents = {name: self.parent_of(name) for name in self.node.sources}
+        self.context.begin(
+            order.batch,
+            self._own(batch.offsets),
+            {name: batch.of(parent)[2] for name, parent in parents.items()},
+            {name: batch.offsets_of(parent) for name, parent in parents.items()},
+        )
         self.context.stream_time = order.base.stream_time
-        if self._derived:
-            batch = attrs.evolve(batch, derived={name: self._made(one, batch) for name, one in self._derived.items()})
+        if self._roots:
+            forwarded = {name: batch.derived[name] for name in self._roots if name not in self._derived}
+            made = {name: self._made(one, batch) for name, one in self._derived.items()}
+            batch = attrs.evolve(batch, derived={**forwarded, **made})
         self.context.punctuate_by_clock(_elapsed_ms(), round(time.time() * 1_000))
         for part in batch.parts(order.base.stream_time, self.context.schedules):
             rows = self._own(part.rows)
-            self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets), part.newest)
+            self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets), part.newest, part.starts)
             # A part may have rows of the others' sources only. Rows that are left out move the time.
             if any(part.rows[self._roots.get(name, name)].num_rows for name in self.node.sources):
                 found = self._processor.process_batch(rows, self.context)
@@ -202,7 +226,33 @@ class _Node:
                     (self.context.take if is_ready_made(self.node.processor) else self.context.forward)(found)
             self.context.stream_time = part.stream_time
             self.context.punctuate(part.due, part.stream_time)
-        return self.context.finish()
+        tables, counters = self.context.finish()
+        forwarded = {name: self._forwarded(name, tables.pop(name, []), batch) for name in self.forwards}
+        return tables, forwarded, counters
+
+    def _forwarded(self, output: str, tables: list[pa.Table], batch: TaskInput) -> _Made:
+        """What it forwards of a batch."""
+        spec, source = self.forwards[output], self.node.forwarded[output]
+        topic, places, _ = batch.of(source)
+        numbers = self.context.made_of(output)
+        if not len(numbers):
+            return topic, numbers, spec.schema.empty_table()
+        ends = np.cumsum([table.num_rows for table in tables])
+        found = [
+            with_kept_columns(
+                table,
+                batch.rows[topic].take(pa.array(places[made_of])),
+                self.context.topics[source],
+                spec,
+                f"the forwarded output {output!r}",
+            )
+            for table, made_of in zip(tables, np.split(numbers, ends[:-1]), strict=True)
+        ]
+        # What was forwarded while records were processed stands before what process() has returned.
+        order = np.argsort(numbers, kind="stable")
+        made = pa.concat_tables(found)
+        is_sorted = bool((order[1:] > order[:-1]).all())
+        return topic, places[numbers[order]], made if is_sorted else made.take(pa.array(order))
 
     def close(self) -> None:
         if self._processor is not None:
@@ -212,9 +262,10 @@ class _Node:
     def _own(self, by_topic: Mapping[str, T]) -> dict[str, T]:
         return {name: by_topic[name if name in by_topic else self._roots[name]] for name in self.node.sources}
 
-    def _made(self, stream: DerivedStream, batch: TaskInput) -> tuple[str, Int64Array, pa.Table]:
-        """A derived stream of a batch: its topic, the places of its rows there, and they."""
-        rows, specs = batch.rows[stream.root], self._specs[stream.name]
+    def _made(self, stream: DerivedStream, batch: TaskInput) -> _Made:
+        """A derived stream of a batch."""
+        topic, at, rows = batch.of(stream.root)
+        specs = self._specs[stream.name]
         good: Int64Array = np.arange(rows.num_rows)
         self.failed = stream
         try:
@@ -235,7 +286,7 @@ class _Node:
             good = np.delete(good, list(failed))
             places, made = stream.rows_of(rows.take(pa.array(good)), specs)
         self.failed = None
-        return stream.root, good[places], made
+        return topic, at[good[places]], made
 
 
 _NOT_OF_A_ROW: Final = (TopologyException, *NOT_OF_A_RECORD)

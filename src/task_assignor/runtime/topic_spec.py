@@ -116,3 +116,20 @@ class TopicSpec:
     def key_types(self) -> tuple[str, ...]:
         """How the key columns are serialised; equal in topics whose equal keys share a partition number."""
         return tuple(key_type_name(self.schema.field(column).type) for column in self.key)
+
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """Key and timestamp: they stay as they are in rows that are made of its own within a task."""
+        return tuple(dict.fromkeys((*self.key, *([] if self.timestamp is None else [self.timestamp]))))
+
+    def with_columns(self, name: str, schema: pa.Schema) -> TopicSpec:
+        """What rows that are made of its own within a task are like: key and timestamp as they are, and other columns.
+
+        Args:
+            name: their name as a source.
+            schema: their columns; those that stay may be left out.
+        """
+        fields = {field.name: field for field in (*(self.schema.field(kept) for kept in self.kept_columns), *schema)}
+        # Whatever type was made of them.
+        fields |= {kept: self.schema.field(kept) for kept in self.kept_columns}
+        return attrs.evolve(self, name=name, schema=pa.schema(list(fields.values())))

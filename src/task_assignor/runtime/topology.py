@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 import pyarrow as pa
@@ -16,6 +16,7 @@ from task_assignor.group.topology import number_sub_topologies
 from task_assignor.runtime.derived import DerivedStream, DerivedTable
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.sub_topology import (
+    Forwarded,
     Output,
     Repartitioned,
     StoreSpec,
@@ -43,8 +44,14 @@ class ProcessorTopology:
 
     nodes: tuple[SubTopology, ...]
     derived: Mapping[str, DerivedStream]
+    parents: Mapping[str, str] = attrs.field(init=False, repr=False)
+    """Derived stream or forwarded output -> the source that it is made of."""
     sources: tuple[str, ...] = attrs.field(init=False)
     """Names of its source topics; of records with equal times those of the first come first."""
+
+    @parents.default
+    def _parents(self) -> dict[str, str]:
+        return parents_of(self.nodes, self.derived)
 
     @sources.default
     def _sources(self) -> tuple[str, ...]:
@@ -92,7 +99,7 @@ class ProcessorTopology:
 
     def topics_of(self, sources: Iterable[str]) -> tuple[str, ...]:
         """The topics that sources are, or are derived from, each once."""
-        return tuple(dict.fromkeys(root_of(source, self.derived) for source in sources))
+        return tuple(dict.fromkeys(root_of(source, self.parents) for source in sources))
 
     @property
     def name(self) -> str:
@@ -121,21 +128,56 @@ class ProcessorTopology:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """The outputs of all."""
-        return tuple(output for node in self.nodes for output in node.outputs)
+        """The outputs of all that are written."""
+        return tuple(output for node in self.nodes for output in node.written)
 
 
-def root_of(source: str, derived: Mapping[str, DerivedStream]) -> str:
-    """The topic that a source is, or is derived from."""
-    return derived[source].root if source in derived else source
+def parents_of(nodes: Iterable[SubTopology], derived: Mapping[str, DerivedStream]) -> dict[str, str]:
+    """Derived stream or forwarded output -> the source that it is made of: a topic, or another one of these."""
+    forwarded = {name: source for node in nodes for name, source in node.forwarded.items()}
+    return {name: one.root for name, one in derived.items()} | forwarded
+
+
+def root_of(source: str, parents: Mapping[str, str]) -> str:
+    """The topic that a source is, or is made of."""
+    while source in parents:
+        source = parents[source]
+    return source
+
+
+def _in_order_of_forwarding(
+    nodes: Iterable[SubTopology], derived: Mapping[str, DerivedStream]
+) -> tuple[SubTopology, ...]:
+    """Those that forward rows before those that read them, else as they come."""
+    left, order = list(nodes), []
+    missing = {name for node in left for name in node.forwarded}
+    while left:
+        node = next((one for one in left if missing.isdisjoint(_read_by(one, derived))), None)
+        if node is None:
+            raise TopologyException(
+                f"The sub-topologies {', '.join(repr(one.name) for one in left)} read what they forward themselves, directly or by way of "
+                "each other, so none could be the first."
+            )
+        left.remove(node)
+        order.append(node)
+        missing -= set(node.forwarded)
+    return tuple(order)
+
+
+def _read_by(node: SubTopology, derived: Mapping[str, DerivedStream]) -> list[str]:
+    """Topics and forwarded outputs that it reads, directly or as a derived stream."""
+    return [derived[source].root if source in derived else source for source in node.sources]
 
 
 def _to_processor_topologies(
-    sub_topologies: Iterable[SubTopology], derived: Mapping[str, DerivedStream]
+    sub_topologies: tuple[SubTopology, ...], derived: Mapping[str, DerivedStream]
 ) -> tuple[ProcessorTopology, ...]:
     """Those that read a topic together, directly or by way of others, in the order of the first of each."""
     groups: list[list[SubTopology]] = []
-    roots = {sub.name: {root_of(source, derived) for source in sub.sources} for sub in sub_topologies}
+    # Before anything is followed up to its topic: there may be a circle.
+    order = _in_order_of_forwarding(sub_topologies, derived)
+    parents = parents_of(sub_topologies, derived)
+    roots = {sub.name: {root_of(source, parents) for source in sub.sources} for sub in sub_topologies}
     for sub in sub_topologies:
         meets = [group for group in groups if any(roots[sub.name] & roots[node.name] for node in group)]
         groups = [group for group in groups if group not in meets[1:]]
@@ -144,7 +186,6 @@ def _to_processor_topologies(
             meets[0].append(sub)
         else:
             groups.append([sub])
-    order = [*sub_topologies]
     return tuple(ProcessorTopology(tuple(sorted(group, key=order.index)), derived) for group in groups)
 
 
@@ -188,22 +229,27 @@ class Topology:
         _check_unique("output", ((output.name, sub.name) for sub in subs for output in sub.outputs))
         self._check_derived()
         derived = self.derived_streams
-        object.__setattr__(self, "processor_topologies", _to_processor_topologies(subs, derived))
         outputs = {output.name: output for sub in subs for output in sub.outputs}
         for sub in subs:
-            for topic in (root_of(source, derived) for source in sub.sources):
-                if topic in outputs and not isinstance(outputs[topic], Repartitioned):
+            for topic in _read_by(sub, derived):
+                if topic in outputs and not isinstance(outputs[topic], (Repartitioned, Forwarded)):
                     raise TopologyException(
                         f"The sub-topology {sub.name!r} reads {topic!r}, which is an output of this topology without a key. "
-                        f"Maybe declare it so that others can read it: Repartitioned({topic!r}, schema, key=…, partitions=…)."
+                        f"Maybe declare it so that others can read it: Repartitioned({topic!r}, schema, key=…, partitions=…), or in the same "
+                        f"tasks: Forwarded({topic!r}, schema)."
                     )
-        read = {root_of(source, derived) for sub in subs for source in sub.sources}
-        unread = sorted(set(self.repartitions) - read)
-        if unread:
-            raise TopologyException(
-                f"Nothing reads the repartition topic {unread[0]!r}, so its rows would pile up. Maybe make it an Output, or name "
-                "it as a source."
-            )
+        object.__setattr__(self, "processor_topologies", _to_processor_topologies(subs, derived))
+        read = {topic for sub in subs for topic in _read_by(sub, derived)}
+        for name, output in outputs.items():
+            if isinstance(output, Repartitioned) and name not in read:
+                raise TopologyException(
+                    f"Nothing reads the repartition topic {name!r}, so its rows would pile up. Maybe make it an Output, or name "
+                    "it as a source."
+                )
+            if isinstance(output, Forwarded) and name not in read:
+                raise TopologyException(
+                    f"Nothing reads the forwarded output {name!r}, so its rows would be lost. Maybe make it an Output, or name it as a source."
+                )
         self._in_order()
 
     def _check_derived(self) -> None:
@@ -213,9 +259,10 @@ class Topology:
                     f"The derived streams of a Topology are DerivedStream or DerivedTable objects, but it was given {shown(one)}."
                 )
         found = self.derived_streams
+        forwarded = {name for sub in self.sub_topologies for name in sub.forwarded}
         taken = {
             **{output.name: "an output" for sub in self.sub_topologies for output in sub.outputs},
-            **{one.root: "a topic that is read" for one in self.derived},
+            **{one.root: "a topic that is read" for one in self.derived if one.root not in forwarded},
         }
         names = [one.name for one in self.derived]
         for place, name in enumerate(names):
@@ -233,7 +280,14 @@ class Topology:
                 )
         for sub in self.sub_topologies:
             # A processor of a user's may have anything of that name.
-            for name in getattr(sub.processor, "tables", ()) if is_ready_made(sub.processor) else ():
+            tables = getattr(sub.processor, "tables", ()) if is_ready_made(sub.processor) else ()
+            for name in (*sub.tables, *tables):
+                if name in forwarded or (name in found and found[name].root in forwarded):
+                    raise TopologyException(
+                        f"The sub-topology {sub.name!r} reads {name!r} as a table, but what is forwarded is a stream: an older value of a key "
+                        "would stay where nothing is made of a newer record. Maybe use a repartition topic."
+                    )
+            for name in tables:
                 steps = found[name].lineage if name in found else ()
                 if any(not isinstance(step, DerivedTable) for step in steps):
                     raise TopologyException(
@@ -316,8 +370,8 @@ class Topology:
                 if (one := self.derived_streams.get(source)) is not None:
                     specs[source] = one.spec_of(specs[one.root])
             for output in sub.outputs:
-                if isinstance(output, Repartitioned):
-                    specs[output.name] = attrs.evolve(output, schema=output_schema_of(sub, output, specs)).spec
+                if isinstance(output, (Repartitioned, Forwarded)):
+                    specs[output.name] = sub.spec_of(output.name, specs)
         return specs
 
     def bind(self, application_id: str, topics: Mapping[str, TopicSpec]) -> dict[TaskId, TaskInfo]:
@@ -333,8 +387,9 @@ class Topology:
         Raises:
             TopologyException: a topic is missing, sources are not co-partitioned, or a processor does not fit its topics.
         """
+        parents = parents_of(self.sub_topologies, self.derived_streams)
         for sub in self.sub_topologies:
-            for topic in (root_of(source, self.derived_streams) for source in sub.sources):
+            for topic in (root_of(source, parents) for source in sub.sources):
                 if topic not in topics and topic not in self.repartitions:
                     raise TopologyException(
                         f"The sub-topology {sub.name!r} reads the topic {topic!r}, which does not exist. "
@@ -351,7 +406,7 @@ class Topology:
         partitions = {
             repartition_topic(application_id, name) if name in self.repartitions else name: spec.partitions
             for name, spec in topics.items()
-            if name not in self.derived_streams
+            if name not in parents
         }
         racks = {name: spec.racks for name, spec in topics.items() if spec.racks is not None}
         try:
@@ -395,27 +450,6 @@ def changelog_topic(application_id: str, store: str, topology: str | None = None
 def repartition_topic(application_id: str, name: str) -> str:
     """Kafka's name for a repartition topic, as assignors see it."""
     return f"{application_id}-{name}-repartition"
-
-
-def output_schema_of(sub: SubTopology, output: Output, topics: Mapping[str, TopicSpec]) -> pa.Schema | None:
-    """The columns of an output; None: those of the rows that come.
-
-    Args:
-        sub: the sub-topology that gives it.
-        output: the output.
-        topics: the sources of the sub-topology, by name.
-
-    Raises:
-        TopologyException: the processor does not fit its sources.
-    """
-    # A ready-made processor knows its columns from those of its topics.
-    derive: Callable[[Mapping[str, TopicSpec]], pa.Schema] | None = getattr(sub.processor, "output_schema", None)
-    check = getattr(sub.processor, "check_sources", None)
-    if output.schema is not None or derive is None or check is None:
-        return output.schema
-    sources = {name: topics[name] for name in sub.sources}
-    check(sources)
-    return derive(sources)
 
 
 def _check_unique(what: str, named: Iterable[tuple[str, str]], advice: str = "Maybe rename one.") -> None:

@@ -306,7 +306,7 @@ class KafkaTopics:
 
     def _outputs(self, topology: Topology) -> dict[str, KafkaTopic]:
         """Output -> its topic; none, if none is declared."""
-        names = [output.name for sub in topology.sub_topologies for output in sub.outputs]
+        names = [output.name for sub in topology.sub_topologies for output in sub.written]
         found = {name: topic for name in names if (topic := self.declared(name)) is not None}
         others = [name for name in names if name not in found]
         if found and topology.repartitions:

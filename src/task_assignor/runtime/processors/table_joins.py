@@ -199,6 +199,11 @@ class _Factory:
         return type(self.join).__qualname__
 
     @property
+    def stream(self) -> str | None:
+        """The source of whose records each row of the result is made; None: there is none such."""
+        return self.join.stream if isinstance(self.join, StreamTableJoin) else None
+
+    @property
     def tables(self) -> tuple[str, ...]:
         """Sources of which each key's newest row counts."""
         return (self.join.table,) if isinstance(self.join, StreamTableJoin) else (self.join.left, self.join.right)
@@ -260,7 +265,8 @@ class _Lookup(Processor):
             [*keys.columns, *values.columns, *found.columns],
             schema=self._factory.output_schema(self._factory.planned),
         )
-        return result if self._how == "left" else result.filter(pa.array(there))
+        made_of = np.arange(len(there)) if self._how == "left" else np.flatnonzero(there)
+        return context.made(result if self._how == "left" else result.filter(pa.array(there)), made_of)
 
 
 class _Pairs(Processor):
