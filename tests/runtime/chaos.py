@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime import (
@@ -28,11 +29,13 @@ from task_assignor.runtime import (
     Aggregation,
     CommitLog,
     DerivedStream,
+    Forwarded,
     KeyValueStoreSpec,
     Launcher,
     LaunchPlan,
     MarkerReached,
     Output,
+    Processor,
     Rebalanced,
     RecordProcessor,
     RunEvent,
@@ -162,6 +165,15 @@ def source() -> pa.Table:
 def _some(rows: pa.Table) -> list[bool]:
     """Which rows are summed."""
     return [value * value % 11 > 2 for value in rows.column("value").to_pylist()]
+
+
+class Some(Processor):
+    """Forwards such rows."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Of its only source."""
+        made_of = np.flatnonzero(_some(batch["left"]))
+        context.forward(batch["left"].take(pa.array(made_of)), made_of=made_of)
 
 
 def reference() -> set[tuple[int, ...]]:
@@ -302,7 +314,10 @@ class Chaos(Trouble):
             return Topology(totals)
         some = DerivedStream("some", TopicSpec("left", PARTITIONS, source().schema, ("key",), "at"), filter=_some)
         sums = Aggregation(source="some", aggregates={"count": Aggregate.count(), "sum": Aggregate.sum("value")})
-        return Topology([totals, sums.sub_topology("sums", "sums", topics=[some.spec])], derived=some)
+        parts = [totals, sums.sub_topology("sums", "sums", topics=[some.spec])]
+        if self.seed % 4 == 1:
+            return Topology(parts, derived=some)
+        return Topology([*parts, SubTopology("some", "left", Some, outputs=Forwarded("some", source().schema))])
 
     @property
     def _has_sums(self) -> bool:
