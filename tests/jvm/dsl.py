@@ -18,6 +18,7 @@ from task_assignor.runtime import (
     Aggregate,
     Aggregation,
     DeadLetters,
+    Forwarded,
     SessionWindows,
     StreamTableJoin,
     SubTopology,
@@ -28,7 +29,7 @@ from task_assignor.runtime import (
     WindowedJoin,
 )
 from tests.jvm.jvm import Jvm
-from tests.runtime.memory_task import MemoryTask
+from tests.runtime.memory_task import MemoryChain, MemoryTask
 from tests.runtime.test_merging import by_heads
 
 NO_KEY: Final = "?"
@@ -40,6 +41,7 @@ SOURCES: Final = {
     "running": ("s",),
     "windows": ("s",),
     "sessions": ("s",),
+    "chain": ("t", "s"),
 }
 """Of each operator the topics, in the order in which they come at equal times."""
 
@@ -115,12 +117,13 @@ class Scenario:
         row = self.row(place)
         is_table = self.operator == "tables" or place.topic == "t"
         value = stand_in(self.operator, row.time) if row.value is None and not is_table else row.value
-        return NO_KEY if row.key is None and self.operator in ("windows", "sessions") else row.key, value
+        is_timed = self.operator in ("windows", "sessions", "chain")
+        return NO_KEY if row.key is None and is_timed else row.key, value
 
 
 def stand_in(operator: str, time: int) -> int:
     """The number for a row without a value; of a join one that says which row it was."""
-    return -1 - time if operator in ("streams", "lookup") else -1
+    return -1 - time if operator in ("streams", "lookup", "chain") else -1
 
 
 class Step(NamedTuple):
@@ -160,7 +163,7 @@ def ours(scenario: Scenario, rng: random.Random) -> tuple[list[Step], frozenset[
     topics = SOURCES[scenario.operator]
     specs = {topic: TopicSpec(topic, 4, SCHEMA, ("k",), "at") for topic in topics}
     logs = {topic: _table(scenario.logs[topic]) for topic in topics}
-    task = MemoryTask(_sub_topology(scenario, specs), specs)
+    task = _task(scenario, specs)
     steps, most = [], rng.choice([2, 5, 12, 30])
     for there in ({topic: rows.slice(0, scenario.first.get(topic)) for topic, rows in logs.items()}, logs):
         while sum(task.read.values()) < sum(rows.num_rows for rows in there.values()):
@@ -187,8 +190,36 @@ _AGGREGATES: Final = {
     "newest": Aggregate.max("at"),
 }
 _FOLD: Final = {"fold": Aggregate.fold(_longer, "", pa.string())}
-TOLD: Final = {"running": ("count", "sum", "fold"), "windows": ("count", "fold"), "sessions": ("count", "sum")}
+TOLD: Final = {
+    "running": ("count", "sum", "fold"),
+    "windows": ("count", "fold"),
+    "sessions": ("count", "sum"),
+    "chain": ("count", "fold"),
+}
 """Of each aggregation what is compared."""
+
+
+def _pair(text: str, record: Any) -> str:
+    """The text of a join of both sides as Kafka's joiner makes it, with the values that it gets."""
+    sides = (stand_in("lookup", record["at"]) if record["v"] is None else record["v"], record["v_right"])
+    return text + " ".join("null" if side is None else str(side) for side in sides) + ";"
+
+
+def _task(scenario: Scenario, specs: Mapping[str, TopicSpec]) -> MemoryTask:
+    if scenario.operator != "chain":
+        return MemoryTask(_sub_topology(scenario, specs), specs)
+    asked = scenario.options
+    join = StreamTableJoin(stream="s", table="t", how=asked["how"], table_columns="v", bad_records="skip")
+    pairs = join.sub_topology("j", Forwarded("pairs"), specs.values())
+    windows = WindowedAggregation(
+        source="pairs",
+        windows=TimeWindows(asked["size"], asked["advance"]),
+        aggregates=_AGGREGATES | {"fold": Aggregate.fold(_pair, "", pa.string())},
+        grace_ms=asked["grace"],
+        bad_records="skip",
+        late_records=DeadLetters("late"),
+    )
+    return MemoryChain(pairs, windows.sub_topology("a", "out", [pairs.spec_of("pairs", specs)]), specs)
 
 
 def _sub_topology(scenario: Scenario, specs: Mapping[str, TopicSpec]) -> SubTopology:
@@ -277,7 +308,8 @@ def random_scenario(operator: str, name: str) -> Scenario:
             options["how"] = rng.choice(["inner", "left"])
         case "tables":
             options["how"] = rng.choice(["inner", "left", "outer"])
-        case "windows":
+        case "windows" | "chain":
+            options["how"] = "left"
             options |= {"size": size, "advance": rng.randint(1, size), "final": rng.choice(["suppress", "close"])}
         case "sessions":
             options |= {"gap": rng.randint(0, 8), "final": rng.choice(["suppress", "close"])}

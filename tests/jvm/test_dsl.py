@@ -129,6 +129,14 @@ def test_time_windows(jvm: Jvm) -> None:
             assert Counter(_windows_begin_before_1970_too(one)) == Counter(other), scenario
 
 
+def test_windows_over_a_join_with_a_table(jvm: Jvm) -> None:
+    """A chain of two operators, equal batch by batch."""
+    for scenario, rng in _scenarios("chain", 60):
+        mine, _ = ours(scenario, rng)
+        for one, other in _by_batch(mine, kafka(jvm, scenario)):
+            assert Counter(_windows_begin_before_1970_too(one)) == Counter(other), scenario
+
+
 def _windows_begin_before_1970_too(mine: Iterable[Out]) -> list[Out]:
     return [out for out in mine if out.window is not None and out.window[0] >= 0]
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from task_assignor.runtime import SubTopology, TopicSpec
+from task_assignor.runtime import SubTopology, TopicSpec, Topology
 from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.merging import rows_up_to_boundary, times_so_far
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.task_input import TaskInput
+from task_assignor.runtime.task_processors import TaskProcessors
 from task_assignor.runtime.times import times_of
 from task_assignor.sdk import TaskId
 
@@ -90,3 +94,44 @@ class MemoryTask:
     def held(self) -> int:
         """Rows in the stores."""
         return sum(map(len, self._stores.values()))
+
+
+class MemoryChain(MemoryTask):
+    """Two sub-topologies, of which the first forwards what the second reads.
+
+    Args:
+        first: it reads all topics.
+        second: what it gives is what comes out.
+        topics: the sources.
+    """
+
+    def __init__(self, first: SubTopology, second: SubTopology, topics: Mapping[str, TopicSpec]) -> None:
+        self._second = second
+        self._what = Topology([first, second]).processor_topologies[0]
+        self._stream_time: int | None = None
+        super().__init__(first, topics)
+
+    def start(self) -> None:
+        """As on another client: empty stores, then the changelog."""
+        self._stores = {spec.name: spec.create() for spec in self._what.stores}
+        for segments in self.changelog:
+            for store, segment in zip(self._stores.values(), segments, strict=True):
+                if segment is not None:
+                    store.apply(segment)
+        self._processors = TaskProcessors("app", TaskId(0, 3), self._what, self._topics, self._stores)
+
+    def process(self, batch: Mapping[str, pa.Table]) -> pa.Table | None:
+        """One batch; what the second has given."""
+        offsets = {topic: (self.read[topic], self.read[topic] + rows.num_rows) for topic, rows in batch.items()}
+        newest = {topic: times_so_far(times_of(rows, self._topics[topic].timestamp)) for topic, rows in batch.items()}
+        given = TaskInput(
+            batch, newest, self._sub.tables, offsets, {name: range(*each) for name, each in offsets.items()}
+        )
+        base = msgspec.structs.replace(START, stream_time=self._stream_time)
+        outputs, _ = self._processors.run(TaskOrder(TaskId(0, 3), len(self.changelog), 1, offsets, base), given)
+        self._stream_time = self._processors.stream_time
+        self.read = {topic: end for topic, (_, end) in offsets.items()}
+        self.changelog.append([store.drain_changes() for store in self._stores.values()])
+        for name, table in outputs.items():
+            self.outputs.setdefault(name, []).extend(table.to_pylist())
+        return outputs.get(self._second.outputs[0].name)

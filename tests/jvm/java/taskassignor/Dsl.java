@@ -27,6 +27,7 @@ import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
@@ -175,6 +176,14 @@ final class Dsl {
                 final TimeWindowedKStream<String, Long> grouped = isSuppressed() ? all : all.emitStrategy(EmitStrategy.onWindowClose());
                 told("count", closed(grouped.count(kept(Serdes.Long()))));
                 told("fold", closed(grouped.aggregate(() -> "", FOLD, kept(Serdes.String()))));
+            }
+            case "chain" -> {
+                final TimeWindows windows = TimeWindows.ofSizeAndGrace(millis("size"), millis("grace")).advanceBy(millis("advance"));
+                final TimeWindowedKStream<String, String> all = stream("s").leftJoin(table("t"), BOTH)
+                    .groupByKey(Grouped.with(Serdes.String(), Serdes.String())).windowedBy(windows);
+                final TimeWindowedKStream<String, String> grouped = isSuppressed() ? all : all.emitStrategy(EmitStrategy.onWindowClose());
+                told("count", closed(grouped.count(kept(Serdes.Long()))));
+                told("fold", closed(grouped.aggregate(() -> "", (key, value, found) -> found + value + ";", kept(Serdes.String()))));
             }
             case "sessions" -> {
                 final SessionWindows windows = SessionWindows.ofInactivityGapAndGrace(millis("gap"), millis("grace"));
