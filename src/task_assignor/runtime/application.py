@@ -139,6 +139,8 @@ class StreamsApplication:
             raise ConfigException(f"{wanted} must be at most the number of clients, which is {len(self._clients)}.")
         self._topics: dict[str, Log] = {name: self._topics_at.open(name) for name in topology.sources}
         self._tasks = topology.bind(self._application_id, {name: found.spec for name, found in self._topics.items()})
+        self._between: dict[str, Log] = {}
+        """Repartition topics that are not in the folder of the run."""
         self._server: CoordinatorServer | None = None
 
     def _check_types(self) -> None:
@@ -296,7 +298,12 @@ class StreamsApplication:
         commits = CommitLog(self._layout.run_dir, self._upkeep())
         with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
             opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
-        starts = {name: topic.start_offsets() for name, topic in self._topics.items()}
+        self._between = {
+            name: found
+            for name in self._topology.repartitions
+            if (found := self._topics_at.open_repartition(self._application_id, self._topology, name)) is not None
+        }
+        starts = {name: topic.start_offsets() for name, topic in {**self._topics, **self._between}.items()}
         # A topic that was put back from an older copy may begin earlier: nothing is passed over.
         starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
         ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
@@ -304,8 +311,13 @@ class StreamsApplication:
         tables = {table for found in self._topology.processor_topologies for table in found.tables}
         # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
         repartitions = Repartitions(
-            {name: output.partitions for name, output in self._topology.repartitions.items()},
+            {
+                name: output.partitions
+                for name, output in self._topology.repartitions.items()
+                if name not in self._between
+            },
             self._topology.writers,
+            {name: found.end_offsets() for name, found in self._between.items()},
             are_awaited=not is_continuous and self._options.max_task_idle_ms != NEVER,
         )
         checkpoint, records = commits.opened()
@@ -453,7 +465,7 @@ class StreamsApplication:
             # As seen from here: an executor of Spark works in a folder of its own, which goes with it.
             str(Path(spec.state_dir or self._state_dir(spec.name, run_id)).absolute()),
             self._options,
-            {name: topic.topic_id for name, topic in self._topics.items()},
+            {name: topic.topic_id for name, topic in {**self._topics, **self._between}.items()},
             {name: topic.spec.schema.names for name, topic in self._topics.items()},
             epoch_ms,
         )

@@ -18,10 +18,12 @@ class Fetched:
     Args:
         rows: the rows, in the order of their offsets.
         offsets: (N,) the offset of each row, ascending; there may be gaps.
+        end: where to read on after all of them, if that is before what was asked for: the rest cannot be read yet. None: it is not.
     """
 
     rows: pa.Table
     offsets: RowOffsets
+    end: int | None = None
 
     def offset_after(self, count: int, end: int) -> int:
         """Where to read on after the first rows.
@@ -30,4 +32,6 @@ class Fetched:
             count: so many rows.
             end: offset after the last that was asked for.
         """
-        return int(self.offsets[count]) if count < len(self.offsets) else end
+        if count < len(self.offsets):
+            return int(self.offsets[count])
+        return end if self.end is None else self.end

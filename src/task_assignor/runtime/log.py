@@ -86,6 +86,21 @@ class Topics(Protocol):
             TopicException: there is none, its description cannot be read, or it is another one than expected.
         """
 
+    def open_repartition(
+        self, application_id: str, topology: Topology, name: str, expected_id: str | None = None
+    ) -> Log | None:
+        """A repartition topic, after `prepare`; None: it is in the folder of the run.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            name: name of the repartition topic.
+            expected_id: the identity it must have; None: any.
+
+        Raises:
+            TopicException: it is not there, or another one than expected.
+        """
+
     def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """See to it that all topics are there that the application writes, before its clients start.
 

@@ -82,7 +82,8 @@ class TaskInput:
         partition = order.task.partition
         fetched = {topic: topics[topic].fetch(partition, *order.ranges[topic]) for topic in sources}
         newest = [times_so_far(times_of(found.rows, topics[topic].spec.timestamp)) for topic, found in fetched.items()]
-        counts = rows_up_to_boundary(newest, [topic in order.more for topic in sources])
+        more = [topic in order.more or fetched[topic].end is not None for topic in sources]
+        counts = rows_up_to_boundary(newest, more)
         offsets = dict(order.ranges)
         for topic, count in zip(sources, counts, strict=True):
             start, end = offsets[topic]

@@ -394,6 +394,16 @@ class FolderTopics:
         """The topic of that name: `Topic.open`."""
         return Topic.open(self.address, name, expected_id, columns)
 
+    def open_repartition(
+        self,
+        application_id: str,  # noqa: ARG002 (part of the protocol)
+        topology: object,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+        expected_id: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """None: what sub-topologies write for others is in the folder of the run."""
+        return
+
     def prepare(self, application_id: str, topology: object, tasks: object) -> None:
         """Nothing: the folder of the run makes itself."""
 

@@ -131,6 +131,11 @@ class ProcessorTopology:
         """The outputs of all that are written."""
         return tuple(output for node in self.nodes for output in node.written)
 
+    @property
+    def repartitions(self) -> dict[str, Repartitioned]:
+        """The repartition topics among them, by name."""
+        return {output.name: output for output in self.outputs if isinstance(output, Repartitioned)}
+
 
 def parents_of(nodes: Iterable[SubTopology], derived: Mapping[str, DerivedStream]) -> dict[str, str]:
     """Derived stream or forwarded output -> the source that it is made of: a topic, or another one of these."""

@@ -114,10 +114,19 @@ def records_of(servers: str, topic: str, isolation: str = "read_committed") -> l
 
 def ends_of(servers: str, topic: str, isolation: IsolationLevel) -> list[int]:
     """Where each partition of a topic ends."""
+    return _offsets_of(servers, topic, isolation, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def starts_of(servers: str, topic: str) -> list[int]:
+    """The first offset that each partition of a topic has."""
+    earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    return _offsets_of(servers, topic, IsolationLevel.READ_UNCOMMITTED, earliest)
+
+
+def _offsets_of(servers: str, topic: str, isolation: IsolationLevel, which: Any) -> list[int]:
     admin = AdminClient({"bootstrap.servers": servers})
     partitions = sorted(admin.list_topics(topic, 60).topics[topic].partitions)
-    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(topic, partition): latest for partition in partitions}
+    asked = {TopicPartition(topic, partition): which for partition in partitions}
     found = admin.list_offsets(asked, isolation_level=isolation)
     return [offset for _, offset in sorted((each.partition, done.result(60).offset) for each, done in found.items())]
 

@@ -14,7 +14,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets, high_watermarks, stable_offsets
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
-from task_assignor.runtime.topology import ProcessorTopology, Topology, changelog_topic
+from task_assignor.runtime.topology import ProcessorTopology, Topology, changelog_topic, repartition_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import listed
@@ -101,6 +101,11 @@ def _unpacked(text: str) -> list[int]:
     columns = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8).reshape(8, -1)
     found: list[int] = np.ascontiguousarray(columns.T).view("<i8").ravel().tolist()
     return found
+
+
+def topic_of(application_id: str, topology: Topology | ProcessorTopology, name: str) -> str:
+    """The topic of Kafka that a source or an output is."""
+    return repartition_topic(application_id, name) if name in topology.repartitions else name
 
 
 def committed_of(group: str, partition: int, committed: Mapping[str, tuple[int, str]]) -> Committed:
@@ -200,11 +205,15 @@ def last_commits(
         KafkaClusterException: the cluster does not answer, or refuses.
     """
     sources = {task: topology.of_task(task).sources for task in tasks}
-    places = [(topic, task.partition) for task, topics in sources.items() for topic in topics]
-    found = committed_offsets(connection, application_id, places)
+    places = {
+        (name, task.partition): (topic_of(application_id, topology, name), task.partition)
+        for task, names in sources.items()
+        for name in names
+    }
+    found = committed_offsets(connection, application_id, places.values())
     last: dict[TaskId, Committed] = {}
-    for task, topics in sources.items():
-        committed = {topic: found[topic, task.partition] for topic in topics if (topic, task.partition) in found}
+    for task, names in sources.items():
+        committed = {name: found[place] for name in names if (place := places[name, task.partition]) in found}
         if committed:
             last[task] = committed_of(application_id, task.partition, committed)
     return last
@@ -283,4 +292,4 @@ def _ends(
             yield changelog_topic(application_id, store.name, part.topology), task.partition, end
     for (name, partition), end in last.written.items():
         if name in {output.name for output in part.outputs}:
-            yield name, partition, end
+            yield topic_of(application_id, part, name), partition, end

@@ -1,4 +1,4 @@
-"""What must be there before a run: changelog topics, created where they are missing, with the right settings, and a group of no others."""
+"""What must be there before a run: changelog and repartition topics, created where they are missing, with the right settings, and a group of no others."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _log = logger_of(__name__)
 COMPACTED: Final = {"cleanup.policy": "compact"}
 """Of key-value stores: Kafka keeps the last record of each key."""
 PURGED: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Of window stores: the application removes what has expired, as Kafka Streams does with repartition topics."""
+"""Of window stores, from which the application removes what has expired, and repartition topics, from which it removes what was read."""
 _SEGMENTS: Final = {"segment.bytes": str(50 << 20)}
 """What is removed gives its disk back by whole segments, which have a gigabyte else."""
 
 
-def create_changelogs(connection: Connection, partitions: Mapping[str, int], windows: Collection[str]) -> None:
+def create_internal_topics(connection: Connection, partitions: Mapping[str, int], purged: Collection[str]) -> None:
     """Create topics, with the brokers' default number of replicas.
 
     Args:
         connection: the process's connection.
         partitions: topic -> number of partitions.
-        windows: those of window stores.
+        purged: those from which the application removes what it does not need any more: of window stores, and repartition topics.
 
     Raises:
         KafkaClusterException: the cluster does not answer, or refuses.
@@ -38,7 +38,7 @@ def create_changelogs(connection: Connection, partitions: Mapping[str, int], win
 
     def create(timeout: float) -> None:
         new = [
-            NewTopic(name, count, -1, config={**PURGED, **_SEGMENTS} if name in windows else COMPACTED)
+            NewTopic(name, count, -1, config={**PURGED, **_SEGMENTS} if name in purged else COMPACTED)
             for name, count in sorted(partitions.items())
         ]
         for future in connection.admin.create_topics(new, request_timeout=timeout).values():
@@ -50,11 +50,11 @@ def create_changelogs(connection: Connection, partitions: Mapping[str, int], win
                     raise
 
     if partitions:
-        connection.ask(f"create the changelog topics {', '.join(sorted(partitions))}", create)
-        _log.info("Created the changelog topics %s", ", ".join(sorted(partitions)))
+        connection.ask(f"create the internal topics {', '.join(sorted(partitions))}", create)
+        _log.info("Created the internal topics %s", ", ".join(sorted(partitions)))
 
 
-def check_settings(connection: Connection, names: Collection[str], windows: Collection[str]) -> None:
+def check_settings(connection: Connection, names: Collection[str], purged: Collection[str]) -> None:
     """See to it that Kafka does not throw away changes that still matter, and lets those be removed that do not.
 
     Raises:
@@ -65,17 +65,17 @@ def check_settings(connection: Connection, names: Collection[str], windows: Coll
         return
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     found = connection.ask(
-        "read the settings of the changelog topics",
+        "read the settings of the internal topics",
         lambda timeout: answers(connection.admin.describe_configs(resources, request_timeout=timeout), timeout),
     )
     for resource, config in found.items():
-        needed = PURGED if resource.name in windows else COMPACTED
+        needed = PURGED if resource.name in purged else COMPACTED
         wrong = {key: config[key].value for key, value in needed.items() if config[key].value != value}
         if wrong:
             has = ", ".join(f"{key}={value}" for key, value in wrong.items())
             must = ",".join(f"{key}={needed[key]}" for key in wrong)
             raise TopicException(
-                f"The changelog topic {resource.name!r} has {has}, but must have {must}: Kafka would delete changes that still "
+                f"The internal topic {resource.name!r} has {has}, but must have {must}: Kafka would delete records that still "
                 "matter, or keep those for ever that do not. Maybe kafka-configs --alter --entity-type topics --entity-name "
                 f"{resource.name} --add-config {must}."
             )

@@ -7,8 +7,9 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from task_assignor.kafka.topics.rights import NO_RIGHT
+from task_assignor.sdk.text import duration
 
-ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
+_ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
 BEGIN_ANEW: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
@@ -51,3 +52,25 @@ def refusal_of(error: KafkaException | SystemError) -> KafkaException:
             raise error
         return error.__cause__
     return error
+
+
+def why_ended(error: KafkaError, seconds: float, limit_ms: int) -> str:
+    """Why brokers may have ended a transaction: they say the same of one that took too long as of one whose task somebody else has.
+
+    Args:
+        error: what they have said.
+        seconds: how long it has taken; 0: it had not begun.
+        limit_ms: how long it may take.
+    """
+    if error.code() in _ABSENT:
+        return "Maybe somebody has deleted a topic that it writes."
+    if seconds * 1000 < limit_ms:
+        return (
+            "Either another client has taken the task over, or brokers were away for too long; if it happens again and again, another "
+            "run may have the same application.id."
+        )
+    return (
+        f"It has taken {seconds:.0f} s, and brokers end those of more than {duration(limit_ms)}; if it happens again and again, the "
+        "brokers are too slow for such batches. Maybe smaller ones: RuntimeOptions(max_batch_rows=...), or more time: "
+        "transaction.timeout.ms among the settings of KafkaTopics."
+    )

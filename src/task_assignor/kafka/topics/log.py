@@ -33,6 +33,8 @@ class KafkaLog:
         connection: the process's connection.
         reader: the process's reader.
         check: raises `TopicException` when the topic is another one by now, or has not so many partitions; None: any.
+        wait_s: so long it is waited for records that an open transaction hides, before `fetch` gives those that can be read;
+            None: until they can be.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class KafkaLog:
         connection: Connection,
         reader: RecordReader,
         check: Callable[[int | None], object],
+        wait_s: float | None = None,
     ) -> None:
         self.spec = spec
         self.topic_id = topic_id
@@ -50,6 +53,7 @@ class KafkaLog:
         self._connection = connection
         self._reader = reader
         self._check = check
+        self._wait_s = wait_s
         self._checked_s = time.monotonic()
         self._ends: Sequence[int] | None = None
         taken = {
@@ -66,11 +70,11 @@ class KafkaLog:
             KafkaClusterException: the cluster does not answer, or refuses.
         """
         self._check_now_and_then(self.spec.partitions)
-        self._ends = stable_offsets(self._connection, self.spec.name, range(self.spec.partitions))
+        self._ends = stable_offsets(self._connection, self._topic.name, range(self.spec.partitions))
 
     def start_offsets(self) -> Sequence[int]:
         """The first offset of every partition that is still there."""
-        return first_offsets(self._connection, self.spec.name, range(self.spec.partitions))
+        return first_offsets(self._connection, self._topic.name, range(self.spec.partitions))
 
     def end_offsets(self) -> Sequence[int]:
         """Per partition the offset up to which all transactions are over (the last stable offset), as of the last `refresh`."""
@@ -104,16 +108,16 @@ class KafkaLog:
             TopicException: the topic is gone, or was created anew: that is looked at now and then.
             KafkaClusterException: brokers do not answer for too long.
         """
-        records = self._reader.read(self.spec.name, partition, start, end)
+        records, reached = self._reader.read_some(self._topic.name, partition, start, end, self._wait_s)
         self._check_now_and_then(None)
         offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
         try:
-            return Fetched(self._rows(records), offsets)
+            return Fetched(self._rows(records), offsets, None if reached == end else reached)
         except SerializationException as error:
             offset = int(offsets[error.index]) if error.index >= 0 else start
             raise CorruptLogException(
-                f"The record {self.spec.name}, partition {partition}, offset {offset} cannot be read: {error}.",
-                self.spec.name,
+                f"The record {self._topic.name}, partition {partition}, offset {offset} cannot be read: {error}.",
+                self._topic.name,
                 partition,
                 offset,
             ) from error

@@ -76,8 +76,23 @@ class RecordReader:
             RecordsGoneException: the partition has no such records any more.
             KafkaClusterException: brokers do not answer for too long.
         """
+        return self.read_some(topic, partition, start, end)[0]
+
+    def read_some(
+        self, topic: str, partition: int, start: int, end: int, wait_s: float | None = None
+    ) -> tuple[list[Any], int]:
+        """The same, or fewer, if a transaction that is open hides the rest for so long; None: it is waited for.
+
+        Returns:
+            The records, and the offset where to read on.
+
+        Raises:
+            RecordsGoneException: the partition has no such records any more.
+            KafkaClusterException: brokers do not answer for too long.
+        """
         if start >= end:
-            return []
+            return [], end
+        hidden_until = None if wait_s is None else time.monotonic() + wait_s
         patience = self._connection.patience(f"read the topic {topic}, partition {partition}, from offset {start}")
         reached = -1
         while True:
@@ -89,8 +104,10 @@ class RecordReader:
                     del self._streams[topic, partition]
                     self._unassign(topic, partition)
                     raise stream.error
-                if stream.reached >= end:
-                    return self._take(stream, end)
+                is_hidden = hidden_until is not None and stream.ends_here and time.monotonic() > hidden_until
+                if stream.reached >= end or is_hidden:
+                    end = min(end, stream.reached)
+                    return self._take(stream, end), end
             if stream.reached > reached:
                 reached = stream.reached
                 patience.progress()

@@ -16,7 +16,7 @@ from task_assignor.sdk.text import listed
 
 SOURCE: Final = (AclOperation.READ,)
 OUTPUT: Final = (AclOperation.WRITE,)
-CHANGELOG: Final = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS)
+INTERNAL: Final = (AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS)
 GROUP: Final = (AclOperation.READ,)
 _DENIED: Final = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,

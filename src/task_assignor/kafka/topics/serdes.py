@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from task_assignor.runtime.frames import infinities, leaves, retyped, to_frame
+from task_assignor.runtime.stores.encoding import ValueEncoding
 from task_assignor.sdk import StreamsException
 
 _BLOCK_BYTES: Final = 1 << 24
@@ -152,6 +154,30 @@ class JsonSerde:
         lines = to_frame(rows.cast(pa.schema(in_utc))).write_ndjson().encode().split(b"\n")
         # The last line ends in a newline, too.
         return lines[: rows.num_rows]
+
+
+class RowSerde:
+    """A value is a row as key-value stores keep it: exact, of any columns, and for the application itself only."""
+
+    def __repr__(self) -> str:
+        return "RowSerde()"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Any columns will do."""
+
+    def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+        """One row for each value."""
+        if not values:
+            return schema.empty_table()
+        try:
+            return pa.table(ValueEncoding(schema).decode(values), schema=schema)
+        except (StreamsException, pa.ArrowException, ValueError, struct.error, IndexError) as error:
+            raise SerializationException(f"it is no row of the columns {schema.names} ({error})") from error
+
+    def serialize(self, rows: pa.Table) -> Sequence[bytes]:
+        """One value for each row."""
+        found: list[bytes] = ValueEncoding(rows.schema).encode(rows.columns, rows.num_rows).to_pylist()
+        return found
 
 
 def _is_json(kind: pa.DataType, *, nested: bool = False) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 import attrs
+import pyarrow as pa
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
@@ -23,14 +24,16 @@ from task_assignor.kafka.topics.committed import (
     hidden,
     last_commits,
     needed_ends,
+    topic_of,
     warn_of_more_partitions,
 )
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.creation import check_group, check_settings, create_changelogs
+from task_assignor.kafka.topics.creation import check_group, check_settings, create_internal_topics
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.reader import RecordReader
-from task_assignor.kafka.topics.rights import CHANGELOG, OUTPUT, SOURCE, check_rights
+from task_assignor.kafka.topics.rights import INTERNAL, OUTPUT, SOURCE, check_rights
+from task_assignor.kafka.topics.serdes import RowSerde
 from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.options import positive
@@ -47,6 +50,7 @@ DEFAULT_TIMEOUT_MS: Final = 60_000
 _MARKERS_S: Final = 3.0
 """So long may it take until readers see what was committed, before a word is said."""
 _LOOK_S: Final = 0.1
+_HIDDEN_S: Final = 1.0
 _UNKNOWN_TOPIC: Final = 3
 
 
@@ -85,8 +89,8 @@ class KafkaTopics:
 
     Tasks read what is committed (`isolation.level=read_committed`), by confluent-kafka in the process of their client. If the
     topology's outputs are among the topics (a topic has the name of its output), results go there, too: each batch of a task
-    is one transaction with its output, its changelogs and its source offsets (group `application.id`). Otherwise they go
-    into the folder of the run.
+    is one transaction with its output, its changelogs and its source offsets (group `application.id`). Then repartition topics are
+    topics, too (`<application.id>-<name>-repartition`). Otherwise all of it goes into the folder of the run.
 
     Args:
         settings: how to reach the cluster, in the keys of Kafka's Java clients: `bootstrap.servers`, and those of TLS and
@@ -144,14 +148,36 @@ class KafkaTopics:
                 f"The topic {name!r} is read, but KafkaTopics does not say of which columns its rows are (it does of "
                 f"{listed(known) if known else 'none'}). Maybe add KafkaTopic({name!r}, schema=…)."
             )
+        return self._log(name, topic, topic.schema, expected_id)
+
+    def open_repartition(
+        self, application_id: str, topology: Topology, name: str, expected_id: str | None = None
+    ) -> KafkaLog | None:
+        """A repartition topic, where outputs are topics; its rows are not waited for for long, if an open transaction hides them.
+
+        Who has to end that transaction may be another task of the client that waits.
+
+        Raises:
+            TopicException: it does not exist, or is another one than expected.
+            KafkaClusterException: the cluster does not answer, or refuses.
+        """
+        topic = self._repartitions(application_id, topology).get(name)
+        if topic is None:
+            return None
+        assert topic.schema is not None
+        return self._log(name, topic, topic.schema, expected_id, wait_s=_HIDDEN_S)
+
+    def _log(
+        self, name: str, topic: KafkaTopic, schema: pa.Schema, expected_id: str | None, wait_s: float | None = None
+    ) -> KafkaLog:
         clients = self._clients()
-        found = self._described_as(clients.connection, name, expected_id)
+        found = self._described_as(clients.connection, topic.name, expected_id)
         topic_id = _uuid_of(found.topic_id)
         racks = [_racks(partition) for partition in found.partitions]
         spec = TopicSpec(
             name,
             len(found.partitions),
-            topic.schema,
+            schema,
             topic.key,
             topic.timestamp,
             racks if any(rack is not None for rack in racks) else None,
@@ -162,8 +188,32 @@ class KafkaTopics:
             topic_id,
             clients.connection,
             clients.reader,
-            lambda partitions: self._described_as(clients.connection, name, topic_id, partitions),
+            lambda partitions: self._described_as(clients.connection, topic.name, topic_id, partitions),
+            wait_s,
         )
+
+    def _repartitions(self, application_id: str, topology: Topology) -> dict[str, KafkaTopic]:
+        """Repartition topic -> how it is written and read, if results go into topics."""
+        if not topology.repartitions or not self._outputs(topology):
+            return {}
+        declared = {name: topic for name in topology.sources if (topic := self.declared(name)) is not None}
+        specs = topology.specs(
+            {
+                name: TopicSpec(name, 1, topic.schema, topic.key, topic.timestamp)
+                for name, topic in declared.items()
+                if topic.schema is not None
+            }
+        )
+        return {
+            name: KafkaTopic(
+                topic_of(application_id, topology, name),
+                specs[name].schema,
+                specs[name].key,
+                specs[name].timestamp,
+                RowSerde(),
+            )
+            for name in topology.repartitions
+        }
 
     def _described_as(
         self, connection: Connection, name: str, expected_id: str | None, partitions: int | None = None
@@ -190,7 +240,7 @@ class KafkaTopics:
         return found
 
     def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
-        """See to it that the topics of the outputs and the changelogs are there; changelogs are created where they are missing.
+        """See to it that the topics of outputs, changelogs and repartitions are there; the internal ones are created if need be.
 
         Raises:
             TopicException: an output is not declared though others are, its topic does not exist, or a changelog topic has
@@ -207,28 +257,49 @@ class KafkaTopics:
             name: len(self._describe(connection, name, rights).partitions)
             for name, rights in (*sources.items(), *outputs.items())
         }
-        changelogs = {topic for shape in topology.shapes(application_id) for topic in shape.changelog_topics}
+        # What is written and read between sub-topologies has as many partitions as was declared.
+        between = {
+            topic_of(application_id, topology, name): output.partitions
+            for name, output in topology.repartitions.items()
+        }
+        shapes = [
+            attrs.evolve(
+                shape,
+                sources=(*shape.sources, *shape.repartition_sources),
+                repartition_sources=(),
+                repartition_sinks=(),
+            )
+            for shape in topology.shapes(application_id)
+        ]
+        changelogs = {topic for shape in shapes for topic in shape.changelog_topics}
         existing = {
             name: len(found.partitions)
-            for name in sorted(changelogs)
-            if (found := self._describe(connection, name, CHANGELOG, if_absent="none")) is not None
+            for name in sorted({*changelogs, *between})
+            if (found := self._describe(connection, name, INTERNAL, if_absent="none")) is not None
         }
+        for name, count in between.items():
+            if existing.get(name, count) != count:
+                raise TopicException(
+                    f"The repartition topic {name!r} has {existing[name]} partitions, but {count} are declared. Maybe delete it, and run "
+                    "the application under another application.id with a new run_dir."
+                )
         try:
-            plan = plan_topics(topology.shapes(application_id), partitions | existing)
+            plan = plan_topics(shapes, partitions | between | existing)
         except GroupException as error:
             raise TopicException(str(error)) from None
-        windows = {
+        create = {**plan.create, **{name: count for name, count in between.items() if name not in existing}}
+        purged = {*between} | {
             changelog_topic(application_id, store.name, sub.topology)
             for sub in topology.sub_topologies
             for store in sub.stores
             if isinstance(store, WindowStoreSpec)
         }
-        check_settings(connection, sorted(existing), windows)
-        create_changelogs(connection, plan.create, windows)
-        for name in plan.create:
-            self._describe(connection, name, CHANGELOG, if_absent="wait")
+        check_settings(connection, sorted(existing), purged)
+        create_internal_topics(connection, create, purged)
+        for name in create:
+            self._describe(connection, name, INTERNAL, if_absent="wait")
         self._ids.clear()
-        for name in (*outputs, *changelogs):
+        for name in (*outputs, *changelogs, *between):
             self._partitions_of(connection, name)
         self._check_kept(connection, application_id, topology, tasks)
 
@@ -271,7 +342,7 @@ class KafkaTopics:
         needed = needed_ends(application_id, topology, last)
         partitions_of = partial(self._partitions_of, connection)
         check_kept(connection, needed, partitions_of)
-        warn_of_more_partitions(last.values(), partitions_of)
+        warn_of_more_partitions(last.values(), lambda name: partitions_of(topic_of(application_id, topology, name)))
         return needed
 
     def _partitions_of(self, connection: Connection, name: str) -> int:
@@ -299,6 +370,7 @@ class KafkaTopics:
         return KafkaResults(
             application_id,
             outputs,
+            self._repartitions(application_id, topology),
             lambda name: len(self._describe(clients.connection, name).partitions),
             clients.connection,
             clients.reader,
@@ -306,15 +378,14 @@ class KafkaTopics:
 
     def _outputs(self, topology: Topology) -> dict[str, KafkaTopic]:
         """Output -> its topic; none, if none is declared."""
-        names = [output.name for sub in topology.sub_topologies for output in sub.written]
+        names = [
+            output.name
+            for sub in topology.sub_topologies
+            for output in sub.written
+            if output.name not in topology.repartitions
+        ]
         found = {name: topic for name in names if (topic := self.declared(name)) is not None}
         others = [name for name in names if name not in found]
-        if found and topology.repartitions:
-            raise TopicException(
-                f"The outputs {listed(list(found))} are topics of Kafka; then sub-topologies cannot read what others write "
-                f"({listed(list(topology.repartitions))}), since that is kept in the folder of the run. Maybe write it to a "
-                "topic of Kafka, and read it in a second application."
-            )
         if found and others:
             raise TopicException(
                 f"The outputs {listed(list(found))} are topics of Kafka, but KafkaTopics says nothing of {listed(others)}. What a "

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.changelog_reading import ChangelogReader
 from task_assignor.kafka.topics.changelogs import (
     BEGINS_ANEW,
     ChangelogCodec,
     Record,
     changelog_codec,
-    of_this_life,
 )
 from task_assignor.kafka.topics.committed import (
     Committed,
@@ -35,28 +35,29 @@ from task_assignor.kafka.topics.committed import (
 )
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.declaration import KafkaTopic
-from task_assignor.kafka.topics.failures import ABSENT, BEGIN_ANEW, REFUSED, refusal_of
+from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
 from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, last_stable_offset
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
-from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone
-from task_assignor.runtime.errors import CorruptLogException, TaskMigratedException
+from task_assignor.kafka.topics.reader import RecordReader, records_gone
+from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.runtime.identity import columns_of
 from task_assignor.runtime.machines.protocol import TaskOrder
-from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.machines.records import FileRef, RoutedFile
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
-from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
+from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import ProcessorTopology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import duration
 
 _log = logger_of(__name__)
 _Place = TypeVar("_Place")
 _STEP_S: Final = 1.0
 _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
+_PURGED_AT_ONCE: Final = 1_000
+"""So many records of a repartition topic that were read are removed together, or more."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
 
@@ -67,6 +68,7 @@ class KafkaResults:
     Args:
         application_id: `application.id`: the group whose offsets are committed, and the beginning of transactional ids.
         outputs: output -> how its topic is written.
+        repartitions: the same of repartition topics.
         partitions_of: gives the number of partitions of a topic.
         connection: the process's connection.
         reader: the process's reader.
@@ -76,13 +78,15 @@ class KafkaResults:
         self,
         application_id: str,
         outputs: Mapping[str, KafkaTopic],
+        repartitions: Mapping[str, KafkaTopic],
         partitions_of: Callable[[str], int],
         connection: Connection,
         reader: RecordReader,
     ) -> None:
         self.application_id = application_id
-        self.outputs = outputs
-        self.partitions = {name: partitions_of(name) for name in sorted(outputs)}
+        self.topics = {**outputs, **repartitions}
+        self.repartitions = repartitions
+        self.partitions = {name: partitions_of(topic.name) for name, topic in sorted(self.topics.items())}
         self.connection = connection
         self.reader = reader
         self.stuck_at = 0.0
@@ -107,7 +111,6 @@ class TaskTransactions:
 
     def __init__(self, task: TaskId, topology: ProcessorTopology, files: TaskResults, results: KafkaResults) -> None:
         self._task = task
-        self._files = files
         self._results = results
         self._connection = results.connection
         self._transactional_id = f"{results.application_id}-{task}"
@@ -119,9 +122,12 @@ class TaskTransactions:
         self._codecs: dict[str, ChangelogCodec] = {
             store.name: changelog_codec(store) for store in topology.stores if store.logged
         }
-        self._sources = topology.sources
+        self._sources = {name: self._topic_of(name) for name in topology.sources}
+        """Source -> its topic."""
         self._outputs = [output.name for output in topology.outputs]
-        self._connection.topics.update(self._outputs, self._sources, self._changelogs.values())
+        self._connection.topics.update(
+            map(self._topic_of, self._outputs), self._sources.values(), self._changelogs.values()
+        )
         self._times = {
             store.name: store.time for store in topology.stores if store.logged and isinstance(store, WindowStoreSpec)
         }
@@ -130,8 +136,15 @@ class TaskTransactions:
         self._purging = {
             store: Purging(self._connection, self._changelogs[store], task.partition) for store in self._times
         }
-        self._first = dict.fromkeys(self._changelogs, 0)
-        """Store -> the first offset of its changelog that is there, as far as it is known."""
+        self._read = {
+            name: Purging(self._connection, topic, task.partition)
+            for name, topic in self._sources.items()
+            if name in results.repartitions
+        }
+        """Repartition topic that it reads -> the removal of what was read."""
+        self._reading = ChangelogReader(
+            self._connection, results.reader, task.partition, self._codecs, self._times, files, self._needed_from
+        )
         self._producer: Producer | None = None
         self._generation = -1
         """Under which the producer was made."""
@@ -143,6 +156,11 @@ class TaskTransactions:
         """(output, partition) -> the offset after the last record that was written there."""
         self._begun = 0.0
         """When the last transaction began, in seconds of the monotonic clock."""
+
+    def _topic_of(self, name: str) -> str:
+        """The topic of a source or an output."""
+        found = self._results.topics.get(name)
+        return name if found is None else found.name
 
     # Taking over.
 
@@ -205,10 +223,10 @@ class TaskTransactions:
             check_stores(group, partition, last, self._changelogs)
         for topic, (start, end) in offsets.items():
             if end < start and is_new:
-                raise records_gone(topic, partition, end)
+                raise records_gone(self._sources[topic], partition, end)
             if end < start:
                 raise KafkaClusterException(
-                    f"The group {group} has committed offset {end} of the topic {topic}, partition {partition}, but the run has "
+                    f"The group {group} has committed offset {end} of the topic {self._sources[topic]}, partition {partition}, but the run has "
                     f"recorded that task {self._task} has processed up to {start}. Maybe somebody has set the group's offsets "
                     "back; to process records again, run the application under another application.id with a new run_dir."
                 )
@@ -234,8 +252,8 @@ class TaskTransactions:
     def _committed(self) -> dict[str, tuple[int, str]]:
         """Source topic -> the offset that the group has committed, and its metadata; none: nothing is committed."""
         group, partition = self._results.application_id, self._task.partition
-        found = committed_offsets(self._connection, group, [(topic, partition) for topic in self._sources])
-        return {topic: found[topic, partition] for topic in self._sources if (topic, partition) in found}
+        found = committed_offsets(self._connection, group, [(topic, partition) for topic in self._sources.values()])
+        return {name: found[topic, partition] for name, topic in self._sources.items() if (topic, partition) in found}
 
     def _needed_of_all(self, store: str) -> Needed:
         """What is needed of a changelog of which nothing is said: all that is there."""
@@ -264,10 +282,22 @@ class TaskTransactions:
             if store in self._changelogs and (before < end or not is_one)
         }
         outputs = {
-            name: FileRef.of_topic(name, rows, 0) for name, rows in (last.outputs.items() if is_one else ()) if rows
+            name: FileRef.of_topic(name, rows, 0)
+            for name, rows in (last.outputs.items() if is_one else ())
+            if rows and name not in self._results.repartitions
+        }
+        repartitions = {
+            name: self._routed(name, last.outputs.get(name, 0) if is_one else 0, 0)
+            for name in self._outputs
+            if name in self._results.repartitions
         }
         changelog_offset = max(last.changelog_offset, order.base.changelog_offset)
-        return Found(Made(outputs, changelogs), offsets, changelog_offset, last.stream_time)
+        return Found(Made(outputs, changelogs, repartitions), offsets, changelog_offset, last.stream_time)
+
+    def _routed(self, name: str, rows: int, size: int) -> RoutedFile:
+        """Records of a repartition topic, and how far it reaches with them."""
+        ends = tuple(self._written.get((name, number), 0) for number in range(self._results.partitions[name]))
+        return RoutedFile(FileRef.of_topic(self._topic_of(name), rows, size), (), ends)
 
     def _end_of(self, topic: str) -> int:
         return last_stable_offset(self._connection, topic, self._task.partition)
@@ -283,7 +313,8 @@ class TaskTransactions:
         stream_time: int | None,
     ) -> Made:
         """Commit what came of an order, in one transaction."""
-        topics, partitions = self._results.outputs, self._results.partitions
+        topics, partitions = self._results.topics, self._results.partitions
+        outputs = {name: self._fit(name, rows) for name, rows in outputs.items()}
         written = {
             name: records_of(rows, topics[name], partitions[name], self._task.partition % partitions[name])
             for name, rows in outputs.items()
@@ -295,12 +326,12 @@ class TaskTransactions:
                 latest = {record[2]: number for number, record in enumerate(records)}
                 for number, record in enumerate(records):
                     note = _noting(reached, (name, record[2])) if number == latest[record[2]] else None
-                    self._produce(producer, name, *record, note)
+                    self._produce(producer, topics[name].name, *record, note)
             ends = self._produce_changes(producer, logged)
             # Of what was sent a second time Kafka may not say where it is.
             reached = {place: end for place, end in reached.items() if end > 0}
-            for place, end in reached.items():
-                self._check_kept(*place, end, self._written.get(place, 0))
+            for (name, number), end in reached.items():
+                self._check_kept(self._topic_of(name), number, end, self._written.get((name, number), 0))
             stores = {store: (end, ends.get(store, end)) for store, end in self._ends.items()}
             for store in self._times.keys() & ends.keys():
                 self._needed[store].add(ends[store], self._newest(store, changes[store]))
@@ -316,6 +347,7 @@ class TaskTransactions:
                 self._ends_with(reached),
             )
             self._commit(producer, offsets, last.metadata)
+        self._written.update(reached)
         made = Made(
             {
                 name: FileRef.of_topic(
@@ -325,6 +357,7 @@ class TaskTransactions:
                     columns=tuple(columns_of(outputs[name].schema).items()),
                 )
                 for name in written
+                if name not in self._results.repartitions
             },
             {
                 store: FileRef.of_topic(
@@ -338,13 +371,27 @@ class TaskTransactions:
                 for store, records in logged.items()
                 if records
             },
+            {
+                name: self._routed(name, outputs[name].num_rows, _size(records))
+                for name, records in written.items()
+                if name in self._results.repartitions
+            },
         )
         self._results.committed_at = time.monotonic()
         self._ends.update(ends)
-        self._written.update(reached)
+        for name, purging in self._read.items():
+            _, read = offsets[name]
+            purging.remove(read, max(order.ranges[name][1], read + _PURGED_AT_ONCE))
         for store in self._times.keys() & ends.keys():
             self._purging[store].remove(self._needed[store].first, ends[store])
         return made
+
+    def _fit(self, name: str, rows: pa.Table) -> pa.Table:
+        """Rows of a repartition topic with its columns, which its readers know."""
+        topic = self._results.repartitions.get(name)
+        if topic is None or topic.schema is None:
+            return rows
+        return fit_to_schema(rows, topic.schema, f"the repartition topic {name!r}")
 
     @contextmanager
     def _transaction(self) -> Iterator[Producer]:
@@ -426,7 +473,8 @@ class TaskTransactions:
 
     def _commit(self, producer: Producer, offsets: Offsets, metadata: str) -> None:
         sources = [
-            TopicPartition(topic, self._task.partition, end, metadata) for topic, (_, end) in sorted(offsets.items())
+            TopicPartition(self._sources[name], self._task.partition, end, metadata)
+            for name, (_, end) in sorted(offsets.items())
         ]
         group = self._connection.group(self._results.application_id).consumer_group_metadata()
         what = f"commit a batch of task {self._task}"
@@ -434,7 +482,7 @@ class TaskTransactions:
             producer, what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout)
         )
         is_sure &= self._repeat(producer, what, producer.commit_transaction)
-        wanted = {each.topic: (each.offset, metadata) for each in sources}
+        wanted = {name: (end, metadata) for name, (_, end) in offsets.items()}
         if not is_sure and not wanted.items() <= self._committed().items():
             # Seen once, after a broker had been killed twice in a row.
             self.close()
@@ -505,18 +553,8 @@ class TaskTransactions:
             self._abort()
         advice = REFUSED.get(found.code())
         if advice is None and (found.code() in BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
-            # Kafka says the same of a transaction that took too long as of one whose task somebody else has.
-            seconds, limit_ms = time.monotonic() - self._begun, self._connection.transaction_ms
-            why = (
-                "Maybe somebody has deleted a topic that it writes."
-                if found.code() in ABSENT
-                else "Either another client has taken the task over, or brokers were away for too long; if it happens again and "
-                "again, another run may have the same application.id."
-                if not self._begun or seconds * 1000 < limit_ms
-                else f"It has taken {seconds:.0f} s, and brokers end those of more than {duration(limit_ms)}; if it happens again and "
-                "again, the brokers are too slow for such batches. Maybe smaller ones: RuntimeOptions(max_batch_rows=...), or more "
-                "time: transaction.timeout.ms among the settings of KafkaTopics."
-            )
+            seconds = time.monotonic() - self._begun if self._begun else 0.0
+            why = why_ended(found, seconds, self._connection.transaction_ms)
             raise TaskMigratedException(
                 f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. {why}"
             ) from error
@@ -528,52 +566,16 @@ class TaskTransactions:
 
     def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
         """What the records of a range of the changelog topic changed; of one that was compacted since, all up to its end."""
-        if not file.topic:
-            return self._files.changes(file, store, batch)
-        start, end = file.offsets
-        partition = self._task.partition
-        records = self._changelog_records(file.topic, store, start, end)
-        if start and not is_fresh and store not in self._times and len(records) < file.rows:
-            # A deletion may be among those that are gone, and with it all that was said of its key before.
-            start, records = 0, self._changelog_records(file.topic, store, 0, end)
-        try:
-            table = self._codecs[store].decode(of_this_life(records))
-        except (ValueError, TypeError, pa.ArrowException) as error:
-            raise CorruptLogException(
-                f"The changelog topic {file.topic}, partition {partition}, offsets {start} to {end - 1} has records that this "
-                f"application has not written: {error}. Maybe another one writes there, or the store's columns were changed.",
-                file.topic,
-                partition,
-                start,
-            ) from error
-        if not start:
-            table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
-        return table
+        return self._reading.changes(file, store, batch, is_fresh=is_fresh)
 
-    def _changelog_records(self, topic: str, store: str, start: int, end: int) -> list[Record]:
-        """Those between two offsets that have not been removed because they had expired.
-
-        Raises:
-            RecordsGoneException: others have been removed, too.
-        """
-        partition = self._task.partition
-        while True:
-            begin = min(max(start, self._first[store]), end)
-            try:
-                found = self._results.reader.read(topic, partition, begin, end)
-                return [(record.key(), record.value()) for record in found]
-            except RecordsGoneException:
-                first, committed = first_offset(self._connection, topic, partition), self._committed()
-                needed = (
-                    committed_of(self._results.application_id, self._task.partition, committed).windows.get(
-                        store, (0, None)
-                    )[0]
-                    if committed
-                    else first
-                )
-                if first <= begin or first > needed or store not in self._times:
-                    raise
-                self._first[store] = first
+    def _needed_from(self, store: str) -> int | None:
+        """The first offset of a window store's changelog that is needed, as the last transaction says; None: nothing is committed."""
+        committed = self._committed()
+        if not committed:
+            return None
+        return committed_of(self._results.application_id, self._task.partition, committed).windows.get(
+            store, (0, None)
+        )[0]
 
     def close(self) -> None:
         """Let go of the producer; a transaction that is open is ended by the next owner."""

@@ -83,7 +83,8 @@ class Progress:
     ) -> None:
         self._repartitions = repartitions or Repartitions()
         ends = {**ends, **self._repartitions.ends()}
-        starts = None if starts is None else {**starts, **self._repartitions.ends()}
+        # Those of the run's own files have no rows yet.
+        starts = None if starts is None else {**self._repartitions.ends(), **starts}
         begin = starts or {topic: [0] * len(found) for topic, found in ends.items()}
         self._tasks = {
             task: _TaskProgress(tuple(topics), {topic: begin[topic][task.partition] for topic in topics}, set(topics))

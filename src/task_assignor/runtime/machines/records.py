@@ -84,15 +84,17 @@ class FileRef(Value, frozen=True, array_like=True):
 
 
 class RoutedFile(Value, frozen=True, array_like=True):
-    """A file of rows for a repartition topic: those of partition 0, then those of partition 1, and so on.
+    """Rows for a repartition topic: a file with those of partition 0, then those of partition 1, and so on; or records elsewhere.
 
     Args:
-        file: the file.
-        rows: how many rows each partition has.
+        file: the file, or the records.
+        rows: of a file how many rows each partition has.
+        ends: of records per partition the offset after the last that the task has ever written there; 0: none.
     """
 
     file: FileRef
     rows: tuple[Count, ...]
+    ends: tuple[Count, ...] = ()
 
 
 class Part(Value, frozen=True, array_like=True):

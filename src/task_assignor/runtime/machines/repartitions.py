@@ -5,6 +5,8 @@ partition 1, and so on. Within a partition offsets follow the order of commits, 
 file that of its rows: so they are fixed by the commit log, whoever reads it. Rows that were read count as gone; a file of
 which all rows are gone is needed by nobody any more.
 
+Where results go to topics elsewhere, the rows are records there, and a commit says how far they reach.
+
 A reader that stands still leaves many files unread, so of each only its name and eight bytes for each partition are kept.
 """
 
@@ -125,8 +127,9 @@ class Repartitions:
     """The repartition topics of an application.
 
     Args:
-        partitions: topic -> number of its partitions.
+        partitions: topic whose rows are in files of the run -> number of its partitions.
         writers: topic -> the sub-topology that writes it.
+        elsewhere: topic whose rows are records elsewhere -> how far each partition reaches.
         are_awaited: who reads them beside other sources waits until those who write them have read everything.
     """
 
@@ -134,20 +137,26 @@ class Repartitions:
         self,
         partitions: Mapping[str, int] | None = None,
         writers: Mapping[str, SubTopologyId] | None = None,
+        elsewhere: Mapping[str, Sequence[int]] | None = None,
         *,
         are_awaited: bool = True,
     ) -> None:
         self.are_awaited = are_awaited
         self.writers = dict(writers or {})
         self._topics = {topic: _Topic(count) for topic, count in (partitions or {}).items()}
+        self._elsewhere = {topic: list(ends) for topic, ends in (elsewhere or {}).items()}
         self._unwanted: list[str] = []
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._topics
+        return topic in self._topics or topic in self._elsewhere
 
     def ends(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
         """Topic -> end offset of each partition; of all topics, if none are named."""
-        return {topic: self._topics[topic].ends for topic in (self._topics if topics is None else topics)}
+        wanted = [*self._topics, *self._elsewhere] if topics is None else topics
+        return {
+            topic: [*self._elsewhere[topic]] if topic in self._elsewhere else self._topics[topic].ends
+            for topic in wanted
+        }
 
     def publish(self, commits: Iterable[TaskCommit]) -> dict[str, list[int]]:
         """The rows of a commit can be read.
@@ -162,17 +171,20 @@ class Repartitions:
         for commit in commits:
             for topic, routed in commit.repartitions.items():
                 grown[topic] = None
-                if not self._topics[topic].add(routed.file, routed.rows):
+                if topic in self._elsewhere:
+                    self._elsewhere[topic] = [*map(max, self._elsewhere[topic], routed.ends)]
+                elif not self._topics[topic].add(routed.file, routed.rows):
                     self._unwanted.append(routed.file.path)
         return self.ends(grown)
 
     def pieces(self, topic: str, number: int, start: int, end: int) -> tuple[Piece, ...]:
-        """Where the rows of a partition with these offsets are."""
-        return self._topics[topic].pieces(number, start, end)
+        """Where the rows of a partition with these offsets are; none: elsewhere."""
+        return () if topic in self._elsewhere else self._topics[topic].pieces(number, start, end)
 
     def consume(self, topic: str, number: int, end: int) -> None:
         """The rows of a partition before this offset were read."""
-        self._unwanted += self._topics[topic].consume(number, end)
+        if topic not in self._elsewhere:
+            self._unwanted += self._topics[topic].consume(number, end)
 
     def take_unwanted(self) -> tuple[str, ...]:
         """The files that nobody needs any more, each once."""

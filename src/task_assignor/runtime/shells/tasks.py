@@ -113,9 +113,11 @@ class TasksHere:
             for topic in bootstrap.topology.sources
         }
         specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})
-        topics |= {
-            name: RepartitionLog(specs[name], layout, bootstrap.run_id) for name in bootstrap.topology.repartitions
-        }
+        for name in bootstrap.topology.repartitions:
+            found = bootstrap.topics.open_repartition(
+                bootstrap.application_id, bootstrap.topology, name, bootstrap.topic_ids.get(name)
+            )
+            topics[name] = RepartitionLog(specs[name], layout, bootstrap.run_id) if found is None else found
         self._environment = TaskEnvironment(
             bootstrap.application_id,
             bootstrap.run_id,

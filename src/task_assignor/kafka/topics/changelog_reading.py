@@ -1,0 +1,90 @@
+"""The changelog topics of a task as they are read again: ranges of records as changes of stores, whatever Kafka has compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import pyarrow as pa
+
+from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, of_this_life
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.offsets import first_offset
+from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException
+from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.results import TaskResults
+from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
+
+
+class ChangelogReader:
+    """Reads the changelogs of one task.
+
+    Args:
+        connection: the process's connection.
+        reader: the process's reader.
+        partition: that of the task.
+        codecs: store -> how its changes are kept.
+        windows: the window stores among them, whose records are removed when they have expired.
+        files: the folder of the run, which may have older changelogs.
+        needed_from: gives the first offset of a window store's changelog that is needed; None: nobody has said.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        reader: RecordReader,
+        partition: int,
+        codecs: Mapping[str, ChangelogCodec],
+        windows: Collection[str],
+        files: TaskResults,
+        needed_from: Callable[[str], int | None],
+    ) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._partition = partition
+        self._codecs = codecs
+        self._windows = windows
+        self._files = files
+        self._needed_from = needed_from
+        self._first = dict.fromkeys(codecs, 0)
+        """Store -> the first offset of its changelog that is there, as far as it is known."""
+
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
+        """What the records of a range changed; see `TaskResults.changes`."""
+        if not file.topic:
+            return self._files.changes(file, store, batch)
+        start, end = file.offsets
+        records = self._records(file.topic, store, start, end)
+        if start and not is_fresh and store not in self._windows and len(records) < file.rows:
+            # A deletion may be among those that are gone, and with it all that was said of its key before.
+            start, records = 0, self._records(file.topic, store, 0, end)
+        try:
+            table = self._codecs[store].decode(of_this_life(records))
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            raise CorruptLogException(
+                f"The changelog topic {file.topic}, partition {self._partition}, offsets {start} to {end - 1} has records that this "
+                f"application has not written: {error}. Maybe another one writes there, or the store's columns were changed.",
+                file.topic,
+                self._partition,
+                start,
+            ) from error
+        if not start:
+            table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
+        return table
+
+    def _records(self, topic: str, store: str, start: int, end: int) -> list[Record]:
+        """Those between two offsets that have not been removed because they had expired.
+
+        Raises:
+            RecordsGoneException: others have been removed, too.
+        """
+        while True:
+            begin = min(max(start, self._first[store]), end)
+            try:
+                found = self._reader.read(topic, self._partition, begin, end)
+                return [(record.key(), record.value()) for record in found]
+            except RecordsGoneException:
+                first, needed = first_offset(self._connection, topic, self._partition), self._needed_from(store)
+                if first <= begin or first > (first if needed is None else needed) or store not in self._windows:
+                    raise
+                self._first[store] = first
