@@ -271,7 +271,8 @@ class StreamsApplication:
         opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
         with Standstill("The run") as waits, ExitStack() as held:
             with waits.during(opened):
-                self._topics_at.prepare(self._application_id, self._topology, self._tasks)
+                is_new = not self._layout.storage.is_there(APPLICATION)
+                self._topics_at.prepare(self._application_id, self._topology, self._tasks, is_new=is_new)
                 run = held.enter_context(self._owned_folder())
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:

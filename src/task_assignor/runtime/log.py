@@ -101,8 +101,16 @@ class Topics(Protocol):
             TopicException: it is not there, or another one than expected.
         """
 
-    def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
+    def prepare(
+        self, application_id: str, topology: Topology, tasks: Collection[TaskId], *, is_new: bool = False
+    ) -> None:
         """See to it that all topics are there that the application writes, before its clients start.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            tasks: its tasks.
+            is_new: there is no folder of the run yet.
 
         Raises:
             StreamsException: one is not what it should be.

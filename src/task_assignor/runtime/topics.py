@@ -404,7 +404,7 @@ class FolderTopics:
         """None: what sub-topologies write for others is in the folder of the run."""
         return
 
-    def prepare(self, application_id: str, topology: object, tasks: object) -> None:
+    def prepare(self, application_id: str, topology: object, tasks: object, *, is_new: bool = False) -> None:
         """Nothing: the folder of the run makes itself."""
 
     def check_results(self, application_id: str, topology: object, tasks: object) -> None:

@@ -10,17 +10,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics.serdes import RowSerde, SerializationException
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
+    BatchesCommitted,
     LocalProcessLauncher,
+    MarkerReached,
     Processor,
     Repartitioned,
+    RunEvent,
     StreamsApplication,
     SubTopology,
     TaskContext,
+    TopicException,
     Topology,
     WindowedJoin,
 )
@@ -80,6 +86,10 @@ class Groups(Join):
             **given,
         )
 
+    def internal(self, name: str) -> str:
+        """The topic of Kafka for a repartition topic."""
+        return f"{self.application_id}-{name}-repartition"
+
     def check_counts(self) -> None:
         """The newest row of each group in the topic says what a plain computation says."""
         pairs = plain_join(*self.tables).to_pylist()
@@ -97,13 +107,14 @@ class Groups(Join):
         assert last == wanted
 
 
-def test_a_chain_over_two_repartition_topics_is_exact_with_a_killed_client(
+def test_a_chain_over_two_repartition_topics_is_exact_with_killed_clients(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
     groups = Groups(kafka_cluster, unique)
     result = groups.groups(tmp_path / "run").run(killer(after_commits=3))
     assert result.lost_clients
     groups.check_counts()
+    assert not (tmp_path / "run/repartition").exists()
     # It goes on where it was, also without the folder of the run.
     groups.add(600)
     groups.groups(tmp_path / "run").run()
@@ -113,4 +124,79 @@ def test_a_chain_over_two_repartition_topics_is_exact_with_a_killed_client(
     groups.groups(tmp_path / "run").run(killer(after_commits=2))
     groups.check_counts()
     # What was read is removed, but for some.
-    assert sum(starts_of(groups.servers, f"{groups.application_id}-by-group-repartition")) > 0
+    assert sum(starts_of(groups.servers, groups.internal("by-group"))) > 0
+
+
+def test_in_a_run_that_goes_on_rows_pass_through(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    groups = Groups(kafka_cluster, unique, rows=300)
+    application = groups.groups(tmp_path / "run")
+    seen = 0
+
+    def watch(event: RunEvent) -> None:
+        nonlocal seen
+        if isinstance(event, BatchesCommitted):
+            was, seen = seen, seen + event.rows_out
+            if was == 0 < seen:
+                groups.add(100)
+                application.request_marker("later")
+        elif isinstance(event, MarkerReached):
+            application.request_stop("all is there")
+
+    application.run(watch, until="stopped")
+    groups.groups(tmp_path / "run").run()
+    groups.check_counts()
+
+
+def test_rows_of_a_former_life_are_not_counted_again(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    groups = Groups(kafka_cluster, unique, rows=300)
+    groups.groups(tmp_path / "run").run()
+    admin = AdminClient({"bootstrap.servers": groups.servers})
+    deleted = admin.delete_consumer_groups([groups.application_id])
+    deleted[groups.application_id].result(60)
+    # The folder knows how far it is.
+    groups.add(100)
+    groups.groups(tmp_path / "run").run()
+    groups.check_counts()
+    admin.delete_consumer_groups([groups.application_id])[groups.application_id].result(60)
+    with pytest.raises(TopicException, match=r"-repartition' has records of a former life.*Maybe choose another"):
+        groups.groups(tmp_path / "other").run()
+
+
+def test_a_topic_that_is_not_as_it_was_declared_is_refused(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    groups = Groups(kafka_cluster, unique, rows=300)
+    make_topics(groups.servers, groups.internal("by-group"), partitions=3)
+    with pytest.raises(TopicException, match="-by-group-repartition' has 3 partitions, but 5 are declared"):
+        groups.groups(tmp_path / "run").run()
+    compacted = NewTopic(groups.internal("by-key"), 4, 1, config={"cleanup.policy": "compact"})
+    for future in AdminClient({"bootstrap.servers": groups.servers}).create_topics([compacted]).values():
+        future.result(60)
+    with pytest.raises(TopicException, match=r"internal topic .*-by-key-repartition' has cleanup.policy=compact"):
+        groups.groups(tmp_path / "run", partitions=3).run()
+
+
+COLUMNS = {
+    "n": pa.array([1, None, 3]),
+    "text": pa.array(["a", None, ""]),
+    "price": pa.array([1, None, 2], pa.decimal128(9, 2)),
+    "days": pa.array([[1], [], None], pa.list_(pa.date32())),
+    "kind": pa.array(["x", "y", None]).dictionary_encode(),
+}
+
+
+def test_rows_are_exact_whatever_their_columns() -> None:
+    rows = pa.table(COLUMNS)
+    serde = RowSerde()
+    serde.check(rows.schema)
+    values = serde.serialize(rows)
+    assert serde.deserialize(values, rows.schema).equals(rows.combine_chunks())
+    assert serde.deserialize([], rows.schema).equals(rows.slice(0, 0))
+    for wrong in (b"", b"no row", values[0] + b"\0" * 3, values[0][:-1]):
+        with pytest.raises(SerializationException, match="checksum is wrong: this application has not") as caught:
+            serde.deserialize([values[0], wrong], rows.schema)
+        assert caught.value.index == 1
+    with pytest.raises(SerializationException, match="it is no row of the columns"):
+        serde.deserialize(values, pa.schema([("n", pa.int64())]))

@@ -105,7 +105,7 @@ def test_the_rights_that_are_documented_are_enough(secure_cluster: Secured, uniq
     [
         ("topic source", "Read", "describe the topic source-.*ACLs lack a right"),
         ("topic output", "Write", "describe the topic counts-.*ACLs lack a right"),
-        ("topic changelog", "Create", "create the changelog topics .*ACLs lack a right"),
+        ("topic changelog", "Create", "create the internal topics .*ACLs lack a right"),
         ("topic changelog", "Read", "do Read with the topic .*-totals-changelog.*--operation Read --topic count-"),
         ("topic changelog", "Write", "do Write with the topic .*-totals-changelog"),
         ("topic changelog", "DescribeConfigs", "do DescribeConfigs with the topic .*-totals-changelog"),

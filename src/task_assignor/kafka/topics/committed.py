@@ -12,7 +12,7 @@ import numpy as np
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.offsets import committed_offsets, high_watermarks, stable_offsets
+from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, stable_offsets
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
 from task_assignor.runtime.topology import ProcessorTopology, Topology, changelog_topic, repartition_topic
 from task_assignor.sdk import TaskId
@@ -193,6 +193,21 @@ def check_end(topic: str, partition: int, end: int, task: TaskId, before: int) -
             f"committed some up to offset {before}. Maybe its broker was killed and came back without them, which only "
             "replicas help against, or somebody has created it anew. What the application has written is not whole any more; "
             "to make it again, run it under another application.id with a new run_dir."
+        )
+
+
+def check_unread(connection: Connection, topic: str, partition: int) -> None:
+    """See to it that nothing was removed from a repartition topic of whose reader nothing is known.
+
+    Raises:
+        KafkaClusterException: something was, so it had been read; or the cluster does not answer, or refuses.
+    """
+    first = first_offset(connection, topic, partition)
+    if first:
+        raise KafkaClusterException(
+            f"The repartition topic {topic}, partition {partition}, begins at offset {first}: what was before has been read and removed, "
+            "but neither the group's offsets nor the run folder say what came of it. Maybe run the application under another "
+            "application.id with a new run_dir, which computes everything anew."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -20,6 +21,7 @@ _AT_ONCE_BYTES: Final = 1 << 28
 """Arrow reads less than 2 GiB at once."""
 _PER_DAY: Final = {unit: 86_400 * 10**digits for unit, digits in {"s": 0, "ms": 3, "us": 6, "ns": 9}.items()}
 _FIRST_DAY: Final = -719_528
+_CHECKSUM: Final = struct.Struct(">I")
 _LAST_DAY: Final = 2_932_896
 """Days from 1970 to those of the years 0 and 9999: a year has four digits."""
 
@@ -157,7 +159,7 @@ class JsonSerde:
 
 
 class RowSerde:
-    """A value is a row as key-value stores keep it: exact, of any columns, and for the application itself only."""
+    """A value is a row as key-value stores keep it, with a checksum: exact, of any columns, and for the application itself only."""
 
     def __repr__(self) -> str:
         return "RowSerde()"
@@ -169,15 +171,24 @@ class RowSerde:
         """One row for each value."""
         if not values:
             return schema.empty_table()
+        rows = [value[: -_CHECKSUM.size] for value in values]
+        wrong = (place for place, row in enumerate(rows) if _with_checksum(row) != values[place])
+        if (place := next(wrong, -1)) >= 0:
+            raise SerializationException("its checksum is wrong: this application has not written it", place)
         try:
-            return pa.table(ValueEncoding(schema).decode(values), schema=schema)
-        except (StreamsException, pa.ArrowException, ValueError, struct.error, IndexError) as error:
+            return pa.table(ValueEncoding(schema).decode(rows), schema=schema)
+        except (StreamsException, pa.ArrowException, ValueError, IndexError) as error:
             raise SerializationException(f"it is no row of the columns {schema.names} ({error})") from error
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
         """One value for each row."""
-        found: list[bytes] = ValueEncoding(rows.schema).encode(rows.columns, rows.num_rows).to_pylist()
-        return found
+        return [
+            _with_checksum(row) for row in ValueEncoding(rows.schema).encode(rows.columns, rows.num_rows).to_pylist()
+        ]
+
+
+def _with_checksum(row: bytes) -> bytes:
+    return row + _CHECKSUM.pack(zlib.crc32(row))
 
 
 def _is_json(kind: pa.DataType, *, nested: bool = False) -> bool:

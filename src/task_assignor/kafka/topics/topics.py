@@ -31,6 +31,7 @@ from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.creation import check_group, check_settings, create_internal_topics
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
+from task_assignor.kafka.topics.offsets import high_watermarks
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.rights import INTERNAL, OUTPUT, SOURCE, check_rights
 from task_assignor.kafka.topics.serdes import RowSerde
@@ -239,12 +240,14 @@ class KafkaTopics:
             )
         return found
 
-    def prepare(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
+    def prepare(
+        self, application_id: str, topology: Topology, tasks: Collection[TaskId], *, is_new: bool = False
+    ) -> None:
         """See to it that the topics of outputs, changelogs and repartitions are there; the internal ones are created if need be.
 
         Raises:
-            TopicException: an output is not declared though others are, its topic does not exist, or a changelog topic has
-                another number of partitions than its sub-topology has tasks, or other settings.
+            TopicException: an output is not declared though others are, its topic does not exist, an internal topic has another
+                number of partitions than it must, or other settings, or a repartition topic has records of a former life.
             KafkaClusterException: the cluster does not answer, or refuses; the group has members; or a topic has lost what was
                 committed.
         """
@@ -298,6 +301,8 @@ class KafkaTopics:
         create_internal_topics(connection, create, purged)
         for name in create:
             self._describe(connection, name, INTERNAL, if_absent="wait")
+        if is_new and not last_commits(connection, application_id, topology, tasks):
+            _check_is_empty(connection, {name: count for name, count in between.items() if name in existing})
         self._ids.clear()
         for name in (*outputs, *changelogs, *between):
             self._partitions_of(connection, name)
@@ -426,6 +431,24 @@ class KafkaTopics:
             return found
 
         return connection.ask(f"describe the topic {name}", ask)
+
+
+def _check_is_empty(connection: Connection, repartitions: Mapping[str, int]) -> None:
+    """Nobody knows any more what was made of which records: what is in repartition topics would be counted once more.
+
+    Args:
+        connection: the process's connection.
+        repartitions: topic -> number of its partitions.
+
+    Raises:
+        TopicException: one has records.
+    """
+    for name, count in sorted(repartitions.items()):
+        if any(high_watermarks(connection, name, range(count))):
+            raise TopicException(
+                f"The repartition topic {name!r} has records of a former life: neither the group's offsets nor a run folder say what was "
+                "made of which. Maybe choose another application.id, or delete this topic and the changelog topics of that life."
+            )
 
 
 def _uuid_of(found: Any) -> str:

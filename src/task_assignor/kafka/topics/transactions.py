@@ -31,6 +31,7 @@ from task_assignor.kafka.topics.committed import (
     check_complete,
     check_end,
     check_stores,
+    check_unread,
     committed_of,
 )
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
@@ -203,6 +204,8 @@ class TaskTransactions:
                 self._check_kept(self._changelogs[store], partition, end, self._ends.get(store, 0))
             self._ends = ends
             if order.base.batch < 0:
+                for name in self._read:
+                    check_unread(self._connection, self._sources[name], partition)
                 self._begin_anew()
             self._needed = {store: self._needed_of_all(store) for store in self._times}
             return None
