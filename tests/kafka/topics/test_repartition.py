@@ -172,7 +172,8 @@ def test_a_topic_that_is_not_as_it_was_declared_is_refused(
     with pytest.raises(TopicException, match="-by-group-repartition' has 3 partitions, but 5 are declared"):
         groups.groups(tmp_path / "run").run()
     compacted = NewTopic(groups.internal("by-key"), 4, 1, config={"cleanup.policy": "compact"})
-    for future in AdminClient({"bootstrap.servers": groups.servers}).create_topics([compacted]).values():
+    admin = AdminClient({"bootstrap.servers": groups.servers})
+    for future in admin.create_topics([compacted]).values():
         future.result(60)
     with pytest.raises(TopicException, match=r"internal topic .*-by-key-repartition' has cleanup.policy=compact"):
         groups.groups(tmp_path / "run", partitions=3).run()
@@ -198,5 +199,5 @@ def test_rows_are_exact_whatever_their_columns() -> None:
         with pytest.raises(SerializationException, match="checksum is wrong: this application has not") as caught:
             serde.deserialize([values[0], wrong], rows.schema)
         assert caught.value.index == 1
-    with pytest.raises(SerializationException, match="it is no row of the columns"):
-        serde.deserialize(values, pa.schema([("n", pa.int64())]))
+    with pytest.raises(SerializationException, match="or had other columns when it did"):
+        serde.deserialize(values, rows.schema.append(pa.field("more", pa.string())))

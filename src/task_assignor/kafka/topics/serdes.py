@@ -159,7 +159,10 @@ class JsonSerde:
 
 
 class RowSerde:
-    """A value is a row as key-value stores keep it, with a checksum: exact, of any columns, and for the application itself only."""
+    """A value is a row as key-value stores keep it, with a checksum: exact, of any columns, and for the application itself only.
+
+    The checksum is of the names and types of the columns, too: the row itself does not say which they are.
+    """
 
     def __repr__(self) -> str:
         return "RowSerde()"
@@ -171,24 +174,28 @@ class RowSerde:
         """One row for each value."""
         if not values:
             return schema.empty_table()
-        rows = [value[: -_CHECKSUM.size] for value in values]
-        wrong = (place for place, row in enumerate(rows) if _with_checksum(row) != values[place])
+        rows, seed = [value[: -_CHECKSUM.size] for value in values], _seed_of(schema)
+        wrong = (place for place, row in enumerate(rows) if _with_checksum(row, seed) != values[place])
         if (place := next(wrong, -1)) >= 0:
-            raise SerializationException("its checksum is wrong: this application has not written it", place)
-        try:
-            return pa.table(ValueEncoding(schema).decode(rows), schema=schema)
-        except (StreamsException, pa.ArrowException, ValueError, IndexError) as error:
-            raise SerializationException(f"it is no row of the columns {schema.names} ({error})") from error
+            raise SerializationException(
+                "its checksum is wrong: this application has not written it, or had other columns when it did. Maybe let a version "
+                "with those columns read what is left",
+                place,
+            )
+        return pa.table(ValueEncoding(schema).decode(rows), schema=schema)
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
         """One value for each row."""
-        return [
-            _with_checksum(row) for row in ValueEncoding(rows.schema).encode(rows.columns, rows.num_rows).to_pylist()
-        ]
+        seed, encoded = _seed_of(rows.schema), ValueEncoding(rows.schema).encode(rows.columns, rows.num_rows)
+        return [_with_checksum(row, seed) for row in encoded.to_pylist()]
 
 
-def _with_checksum(row: bytes) -> bytes:
-    return row + _CHECKSUM.pack(zlib.crc32(row))
+def _seed_of(schema: pa.Schema) -> int:
+    return zlib.crc32(repr([(field.name, str(field.type)) for field in schema]).encode())
+
+
+def _with_checksum(row: bytes, seed: int) -> bytes:
+    return row + _CHECKSUM.pack(zlib.crc32(row, seed))
 
 
 def _is_json(kind: pa.DataType, *, nested: bool = False) -> bool:
