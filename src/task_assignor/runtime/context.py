@@ -256,22 +256,33 @@ class TaskContext:
         Returns:
             Source topic -> (N,) a place for each of its rows; no two are equal.
         """
-        # Of all of them within the batch, also where the schedules of a processor cut it: else two that are made of one topic would
-        # not meet at the same times.
-        newest = [
-            known[:-1]
-            if (known := self._newest.get(topic)) is not None and len(known) > rows.num_rows
-            else times_so_far(times_of(rows, self.topics[topic].timestamp))
-            for topic, rows in batch.items()
-        ]
         # Those of all sources, also of one that has no rows now: of equal times the topic that is named first comes first.
         roots = [*dict.fromkeys(map(self.root_of, self.topics))]
         if len(roots) == len(self.topics):
-            return dict(zip(batch, places(newest), strict=True))
-        # Of streams that are made of one topic offsets decide.
+            return dict(
+                zip(batch, places([self._newest_at(topic, rows) for topic, rows in batch.items()]), strict=True)
+            )
+        # Streams that are made of one topic meet at the times of its rows within the whole batch, also where the schedules of a
+        # processor cut it; then offsets decide.
+        newest = [self._known_newest(topic, rows) for topic, rows in batch.items()]
         offsets = [np.asarray(self._row_offsets[topic], np.int64) for topic in batch]
         numbers = [roots.index(self.root_of(topic)) for topic in batch]
         return dict(zip(batch, places(newest, numbers, offsets), strict=True))
+
+    def _newest_at(self, topic: str, rows: pa.Table) -> npt.NDArray[np.int64]:
+        """(N,) of each row of a source the newest time up to it; of a topic itself its own rows say it, whichever they are."""
+        if topic in self._roots and topic in self._newest:
+            return self._known_newest(topic, rows)
+        return times_so_far(times_of(rows, self.topics[topic].timestamp))
+
+    def _known_newest(self, topic: str, rows: pa.Table) -> npt.NDArray[np.int64]:
+        newest = self._newest[topic][:-1]
+        if len(newest) != rows.num_rows:
+            raise TopologyException(
+                f"What comes first is known of the batch as it is, but of {topic!r} {counted(rows.num_rows, 'row')} were given, and there "
+                f"are {len(newest)}. Maybe leave rows out by a DerivedStream, or where each is processed."
+            )
+        return newest
 
     def newest_of_topic(self, topic: str) -> npt.NDArray[np.int64] | None:
         """Of a derived stream (N + 1,) the newest time of its topic, within the batch, ms; None: it is a topic itself.
