@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -13,12 +14,16 @@ import pytest
 from task_assignor.runtime import (
     Forwarded,
     Output,
+    Processor,
     ProcessorException,
     RecordProcessor,
     SubTopology,
     TaskContext,
     Topology,
+    write_topic,
 )
+from task_assignor.runtime.frames import cast_exactly
+from tests.runtime.support import QUICK, application
 from tests.runtime.test_derived import EVEN
 from tests.runtime.test_forwarded import NUMBER
 from tests.runtime.test_side_by_side import SCHEMA, Sources, Told, run_task, told, told_in_order
@@ -76,3 +81,77 @@ def test_streams_of_one_topic_must_be_given_as_they_come(tmp_path: Path) -> None
     topology = Topology(told(Later, "even", "x"), derived=EVEN)
     with pytest.raises(ProcessorException, match="is known of the batch as it is, but of 'even' 1 row"):
         run_task(tmp_path, topology, {"x": [None, None, None, 1]}, [1_000])
+
+
+class Same(RecordProcessor):
+    """The record."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+        """As it is."""
+        return [record]
+
+
+class SameTable(Processor):
+    """The rows."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """As they are."""
+        context.forward(batch["x"], made_of=range(batch["x"].num_rows))
+
+
+class PassMade(Processor):
+    """Gives on what it reads."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """The rows."""
+        return batch["made"]
+
+
+TIMES = [
+    pa.array([1, 2, 3], pa.timestamp(unit, zone)) for unit in ("s", "ms", "us", "ns") for zone in (None, "Asia/Tokyo")
+]
+KEYS = [
+    *TIMES,
+    pa.array(["a", "b", "a"]).dictionary_encode(),
+    pa.array([1, None, 1]).dictionary_encode(),
+    pa.array(["a", None, ""], pa.large_string()),
+    pa.array([b"a", b"\xff", b""]),
+    pa.array([1, 0, None], pa.int8()),
+    pa.array([True, False, None]),
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: str(key.type))
+@pytest.mark.parametrize("processor", [Same, SameTable])
+def test_keys_of_all_types_are_as_before(tmp_path: Path, key: pa.Array, processor: Any) -> None:
+    """No two dictionaries are equal to Arrow: it was said that they had been changed."""
+    time = key if pa.types.is_timestamp(key.type) and key.type.unit != "s" else pa.array([1, 2, 3], pa.int64())
+    rows = pa.table({"k": key, "at": time, "n": [1, 2, 3]})
+    write_topic(tmp_path / "topics", "x", rows, partitions=1, key="k", timestamp="at")
+    makes = SubTopology("makes", "x", processor, outputs=Forwarded("made", NUMBER))
+    topology = Topology([makes, SubTopology("reads", "made", PassMade, outputs="o")])
+    found = application(tmp_path, topology, clients=1).run().table("o")
+    assert found.schema.field("k").type == key.type
+    assert found.to_pylist() == rows.to_pylist()
+
+
+def test_lists_without_values_have_a_type_in_every_batch(tmp_path: Path) -> None:
+    """Of a batch in which none has a value Arrow knows none, and it was said that values would change."""
+    values = pa.array([[None], [1], [], None])
+    rows = pa.table({"k": [1, 2, 3, 4], "at": [1, 2, 3, 4], "n": values})
+    for most in (1, 1_000):
+        root = tmp_path / f"{most}"
+        write_topic(root / "topics", "x", rows, partitions=1, key="k", timestamp="at")
+        makes = SubTopology("makes", "x", Same, outputs=Forwarded("made", pa.schema([("n", values.type)])))
+        topology = Topology([makes, SubTopology("reads", "made", PassMade, outputs="o")])
+        app = application(root, topology, clients=1, options=attrs.evolve(QUICK, max_batch_rows=most))
+        assert app.run().table("o").to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize("given", [pa.array([5, None]), pa.array([5, None], pa.int8()).dictionary_encode()])
+def test_numbers_become_a_dictionary_of_another_kind(given: pa.Array) -> None:
+    kind = pa.dictionary(pa.int16(), pa.int64())
+    found = cast_exactly(pa.chunked_array([given, given.slice(1)]), kind)
+    assert (found.type, found.to_pylist()) == (kind, [5, None, None])
+    with pytest.raises(pa.ArrowInvalid):
+        cast_exactly(pa.chunked_array([pa.array([1.5])]), kind)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow.compute import Expression
 
 from task_assignor.runtime.errors import TopicException, TopologyException
-from task_assignor.runtime.frames import cast_exactly, in_own_memory, not_a_table, own
+from task_assignor.runtime.frames import are_same, in_own_memory, not_a_table, own
 from task_assignor.runtime.merging import Int64Array
 from task_assignor.runtime.processors.tables import is_there
 from task_assignor.runtime.sub_topology import Repartitioned
@@ -304,21 +304,17 @@ def with_kept_columns(made: pa.Table, rows: pa.Table, before: TopicSpec, after: 
         TopologyException: they have other keys or times.
         TopicException: they do not fit the schema.
     """
+    if len(set(made.column_names)) != len(made.column_names):
+        raise TopicException(f"The rows for {what} have a column twice: {made.column_names}.")
     for name in before.kept_columns:
-        column = rows.column(name)
+        column, field = rows.column(name), rows.schema.field(name)
         if name not in made.column_names:
-            made = made.append_column(rows.schema.field(name), column)
-        elif not _is_as_before(made.column(name), column):
+            made = made.append_column(field, column)
+        elif are_same(made.column(name), column):
+            made = made.set_column(made.column_names.index(name), field, column)
+        else:
             raise TopologyException(
                 f"What makes {what} has changed the column {name!r}, but keys and times stay as they are. Maybe use a repartition topic: "
                 "Repartitioned(...)."
             )
     return fit_to_schema(made, after.schema, what)
-
-
-def _is_as_before(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
-    """Other libraries give the same values in types of their own."""
-    try:
-        return bool(cast_exactly(made, column.type).equals(column))
-    except pa.ArrowException:
-        return False
