@@ -450,7 +450,7 @@ def test_what_an_output_is_like_is_asked_of_its_sub_topology() -> None:
     with pytest.raises(TopologyException, match="the forwarded output 'made' is must be known before the run"):
         SubTopology("a", "x", Evens, outputs=Forwarded("made")).spec_of("made", topics)
     with pytest.raises(
-        TopologyException, match="What the source 'x' of the forwarded output 'even' is like must be given"
+        TopologyException, match="What the source 'x' is like must be given to know what the output 'even'"
     ):
         FORWARDS.spec_of("even", topics[1:])
     # Key and timestamp are those of the stream, in its types.

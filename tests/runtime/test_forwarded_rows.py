@@ -17,16 +17,19 @@ from task_assignor.runtime import (
     Processor,
     ProcessorException,
     RecordProcessor,
+    Repartitioned,
+    StreamTableJoin,
     SubTopology,
     TaskContext,
     Topology,
+    TopologyException,
     write_topic,
 )
 from task_assignor.runtime.frames import cast_exactly
 from tests.runtime.support import QUICK, application
 from tests.runtime.test_derived import EVEN
 from tests.runtime.test_forwarded import NUMBER
-from tests.runtime.test_side_by_side import SCHEMA, Sources, Told, run_task, told, told_in_order
+from tests.runtime.test_side_by_side import SCHEMA, Sources, Told, run_task, specs, told, told_in_order
 
 SEEN = pa.schema([*SCHEMA, ("offset", pa.int64())])
 
@@ -155,3 +158,48 @@ def test_numbers_become_a_dictionary_of_another_kind(given: pa.Array) -> None:
     assert (found.type, found.to_pylist()) == (kind, [5, None, None])
     with pytest.raises(pa.ArrowInvalid):
         cast_exactly(pa.chunked_array([pa.array([1.5])]), kind)
+
+
+def test_columns_are_named_once(tmp_path: Path) -> None:
+    twice = pa.schema([("n", pa.int64()), ("n", pa.string())])
+    with pytest.raises(TopologyException, match=r"schema of the output 'made' has a column name twice: \['n', 'n'\]"):
+        Forwarded("made", twice)
+
+    class Twice(Processor):
+        def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+            numbers = batch["x"].column("n")
+            context.forward(pa.table([numbers, numbers], ["n", "n"]), made_of=range(len(numbers)))
+
+    with pytest.raises(ProcessorException, match="rows for the forwarded output 'made' have a column twice"):
+        seen(tmp_path, Twice)
+
+
+@pytest.mark.parametrize("output", [Forwarded("looked-up"), Repartitioned("looked-up", key="k", partitions=2)])
+def test_what_all_sources_of_a_join_are_like_must_be_given(output: Output) -> None:
+    part = StreamTableJoin(stream="x", table="z").sub_topology("lookup", output, topics=specs())
+    for place, missing in ((0, "x"), (2, "z")):
+        topics = [spec for number, spec in enumerate(specs()) if number != place]
+        with pytest.raises(TopologyException, match=f"What the source '{missing}' is like must be given to know what"):
+            part.spec_of("looked-up", topics)
+
+
+def test_of_tables_nothing_can_be_forwarded() -> None:
+    with pytest.raises(TopologyException, match="cannot forward 'made': all its sources are tables"):
+        SubTopology("a", "z", Ten, tables="z", outputs=Forwarded("made", NUMBER))
+    with pytest.raises(TopologyException, match=r"Forwarded\('made', source='y'\)"):
+        SubTopology("a", ["x", "y", "z"], Ten, tables="z", outputs=Forwarded("made", NUMBER))
+
+
+class OfAirports(Ten):
+    """Has something of its own under a name that ready-made ones use."""
+
+    origins = ("FRA", "MUC")
+
+
+def test_a_processor_may_have_origins_of_its_own(tmp_path: Path) -> None:
+    assert seen(tmp_path, OfAirports) == TENS
+    rows = pa.table([[0], [1], [1]], schema=SCHEMA)
+    write_topic(tmp_path / "topics", "y", rows, partitions=1, key="k", timestamp="at")
+    assert (
+        application(tmp_path, Topology(SubTopology("a", "y", OfAirports, outputs="o"))).run().table("o").num_rows == 1
+    )

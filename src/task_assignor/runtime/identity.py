@@ -102,7 +102,9 @@ def _sub_topology(
 ) -> dict[str, Any]:
     parquet = sorted(output.name for output in sub.outputs if output.format == "parquet")
     # A join knows of which source each column of its result is.
-    derive: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = getattr(sub.processor, "origins", None)
+    derive: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = (
+        getattr(sub.processor, "origins", None) if is_ready_made(sub.processor) else None
+    )
     return {
         **({"outputs in Parquet": parquet} if parquet else {}),
         # It is a part of the names of its tasks.

@@ -55,6 +55,10 @@ class Output:
             raise TopologyException(
                 f"The schema ({shown(self.schema)}) of the output {self.name!r} must be a pyarrow.Schema, or None."
             )
+        if self.schema is not None and len(set(self.schema.names)) != len(self.schema.names):
+            raise TopologyException(
+                f"The schema of the output {self.name!r} has a column name twice: {self.schema.names}."
+            )
         try:
             check_name("output", self.name)
         except TopicException as error:
@@ -236,19 +240,23 @@ class SubTopology:
                     f"{where} what a {processor_name(maker)} gives is not made of one record of a stream each. Maybe use a repartition "
                     f"topic: Repartitioned({output.name!r}, ...)."
                 )
+        allowed = tuple(found for found in self.sources if found not in self.tables) if stream is None else (stream,)
+        if not allowed:
+            raise TopologyException(
+                f"{where} all its sources are tables, and what is forwarded is made of records of a stream. Maybe use a repartition topic: "
+                f"Repartitioned({output.name!r}, ...)."
+            )
         source = output.source if output.source is not None else stream
         if source is None and len(self.sources) == 1:
             (source,) = self.sources
         if source is None:
             raise TopologyException(
                 f"{where} it has several sources. Maybe say of whose records the rows are made: "
-                f"Forwarded({output.name!r}, source={self.sources[-1]!r})."
+                f"Forwarded({output.name!r}, source={allowed[-1]!r})."
             )
-        allowed = tuple(found for found in self.sources if found not in self.tables) if stream is None else (stream,)
         if source not in allowed:
             raise TopologyException(
-                f"{where} its source {shown(source)} is none of {', '.join(map(repr, allowed)) or 'no stream'}, of whose records the rows can "
-                "be made."
+                f"{where} its source {shown(source)} is none of {', '.join(map(repr, allowed))}, of whose records the rows can be made."
             )
         return source
 
@@ -264,22 +272,27 @@ class SubTopology:
         """
         specs = dict(topics) if isinstance(topics, Mapping) else {spec.name: spec for spec in topics}
         found = next((one for one in self.outputs if one.name == output), None)
-        if isinstance(found, Repartitioned):
-            return attrs.evolve(found, schema=self.schema_of(found, specs)).spec
-        if not isinstance(found, Forwarded):
+        if not isinstance(found, (Repartitioned, Forwarded)):
             raise TopologyException(
                 f"The sub-topology {self.name!r} has no output {output!r} that is Forwarded or Repartitioned, so nothing can read it."
             )
-        schema, source = self.schema_of(found, specs), self.forwarded[output]
+        origins: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = (
+            getattr(self.processor, "origins", None) if is_ready_made(self.processor) else None
+        )
+        needed = self.sources if found.schema is None or origins is not None else ()
+        for name in (*needed, *([self.forwarded[output]] if isinstance(found, Forwarded) else [])):
+            if name not in specs:
+                raise TopologyException(
+                    f"What the source {name!r} is like must be given to know what the output {output!r} of {self.name!r} is like."
+                )
+        schema = self.schema_of(found, specs)
+        if isinstance(found, Repartitioned):
+            return attrs.evolve(found, schema=schema).spec
+        source = self.forwarded[output]
         if schema is None:
             raise TopologyException(
                 f"Of which columns the forwarded output {output!r} is must be known before the run. Maybe give its schema."
             )
-        if source not in specs:
-            raise TopologyException(
-                f"What the source {source!r} of the forwarded output {output!r} is like must be given."
-            )
-        origins: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = getattr(self.processor, "origins", None)
         made_of = origins({name: specs[name] for name in self.sources}) if origins is not None else {}
         for name in specs[source].kept_columns:
             if name in schema.names and made_of.get(name, "") not in ("", f"{name} of {source}"):
