@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from task_assignor.runtime import (
+    Aggregate,
     Forwarded,
     Output,
     Processor,
@@ -21,8 +22,10 @@ from task_assignor.runtime import (
     StreamTableJoin,
     SubTopology,
     TaskContext,
+    TimeWindows,
     Topology,
     TopologyException,
+    WindowedAggregation,
     write_topic,
 )
 from task_assignor.runtime.frames import cast_exactly
@@ -158,6 +161,15 @@ def test_numbers_become_a_dictionary_of_another_kind(given: pa.Array) -> None:
     assert (found.type, found.to_pylist()) == (kind, [5, None, None])
     with pytest.raises(pa.ArrowInvalid):
         cast_exactly(pa.chunked_array([pa.array([1.5])]), kind)
+
+
+def test_a_late_record_is_named_by_its_topic(tmp_path: Path) -> None:
+    part = SubTopology("m", "x", Ten, outputs=Forwarded("made", NUMBER))
+    topics = [part.spec_of("made", specs())]
+    windows = WindowedAggregation(source="made", windows=TimeWindows(2), aggregates={"n": Aggregate.count()})
+    topology = Topology([part, windows.sub_topology("w", "w", topics=topics)])
+    with pytest.raises(ProcessorException, match="The record x, partition 0, offset 2 is 17 ms older"):
+        run_task(tmp_path, topology, {"x": [1, 20, 3]}, [1_000])
 
 
 def test_columns_are_named_once(tmp_path: Path) -> None:

@@ -145,10 +145,11 @@ def leave_out_late(
             if stops
             else "Too much to be left out without a word: maybe that one has a wrong time; else set late_limit_ms"
         )
+        whose = context.root_of(topic)
         raise LateRecordException(
-            f"The record {topic}, partition {context.partition}, offset {offset} is {int(behind[row])} ms older than a "
+            f"The record {whose}, partition {context.partition}, offset {offset} is {int(behind[row])} ms older than a "
             f"record before it; {allowed_ms} ms are allowed. The newest before it is {other}. {advice}.",
-            topic,
+            whose,
             context.partition,
             offset,
         )
