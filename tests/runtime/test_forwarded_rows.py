@@ -13,6 +13,7 @@ import pytest
 
 from task_assignor.runtime import (
     Aggregate,
+    DeadLetters,
     Forwarded,
     Output,
     Processor,
@@ -161,6 +162,39 @@ def test_numbers_become_a_dictionary_of_another_kind(given: pa.Array) -> None:
     assert (found.type, found.to_pylist()) == (kind, [5, None, None])
     with pytest.raises(pa.ArrowInvalid):
         cast_exactly(pa.chunked_array([pa.array([1.5])]), kind)
+
+
+class Fussy(RecordProcessor):
+    """Does not say beforehand that what it returns does not fit."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+        """Forwarded and counted before."""
+        context.count("seen")
+        context.forward({"n": record["n"]}, "all")
+        return [{"n": "no" if record["n"] in (1, 2) else record["n"]}]
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Elsewhere."""
+        found = super().process_batch(batch, context)
+        if found is not None:
+            context.forward(found, "fit")
+
+    def output_schema(self) -> pa.Schema:
+        """Numbers."""
+        return NUMBER
+
+
+def test_nothing_is_left_behind_of_records_whose_rows_do_not_fit(tmp_path: Path) -> None:
+    """What they had forwarded and counted stayed."""
+    outputs = [Output("all", NUMBER), Output("fit", NUMBER)]
+    part = SubTopology("a", "x", Fussy, outputs=outputs, bad_records=DeadLetters("letters"))
+    rows = pa.table([[0] * 4, [1, 2, 3, 4], [0, 1, 2, 3]], schema=SCHEMA)
+    write_topic(tmp_path / "topics", "x", rows, partitions=1, key="k", timestamp="at")
+    result = application(tmp_path, Topology(part), clients=1).run()
+    assert [result.table(name).column("n").to_pylist() for name in ("all", "fit")] == [[0, 3], [0, 3]]
+    assert result.table("letters").column("offset").to_pylist() == [1, 2]
+    (commit,) = (commit for record in result.commits.records() for commit in record.tasks.values())
+    assert commit.counters == {"seen": 2, "bad_records": 2}
 
 
 def test_a_late_record_is_named_by_its_topic(tmp_path: Path) -> None:

@@ -528,10 +528,23 @@ class TaskContext:
         """What was forwarded and counted so far, for `back_to`."""
         return len(self._forwarded), dict(self._counters)
 
+    def done_since(
+        self, mark: tuple[int, dict[str, int]]
+    ) -> tuple[tuple[int, dict[str, int]], tuple[int, dict[str, int]]] | None:
+        """`mark` and where it is now, for `forget`; None: nothing was forwarded or counted."""
+        return None if (len(self._forwarded), self._counters) == mark else (mark, self.marked())
+
     def back_to(self, mark: tuple[int, dict[str, int]]) -> None:
         """Forget what was forwarded and counted since."""
         del self._forwarded[mark[0] :]
         self._counters = mark[1]
+
+    def forget(self, before: tuple[int, dict[str, int]], after: tuple[int, dict[str, int]]) -> None:
+        """Forget what was forwarded and counted between two of `marked`; what came later than that has another place then."""
+        del self._forwarded[before[0] : after[0]]
+        for name, number in after[1].items():
+            if number != (known := before[1].get(name, 0)):
+                self._counters[name] -= number - known
 
     def finish(self) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
         """Called by the runtime after each batch: output -> tables, and the counters."""

@@ -16,8 +16,9 @@ from task_assignor.runtime.frames import to_records
 from task_assignor.runtime.rows import check_times, exact_table, inferred, kept, likely
 from task_assignor.sdk.text import shown
 
-_Made: TypeAlias = list[tuple[str, int, list[Mapping[str, Any]]]]
-"""Source and row of records, and the rows that came of them."""
+_Mark: TypeAlias = tuple[int, dict[str, int]]
+_Made: TypeAlias = tuple[str, int, list[Mapping[str, Any]], tuple[_Mark, _Mark] | None]
+"""Source and row of a record, the rows that came of it, and between which marks it forwarded or counted something, if it did."""
 NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
 
@@ -96,7 +97,7 @@ class RecordProcessor(Processor):
         schema = self._declared_columns()
         records = {topic: _Records(rows) for topic, rows in batch.items() if rows.num_rows}
         source = context.forwards()
-        made: _Made = []
+        made: list[_Made] = []
         for topic, row in _in_order_of_time(batch, context):
             context.stand_at(topic, row)
             mark = context.marked()
@@ -116,46 +117,67 @@ class RecordProcessor(Processor):
                         f"process() of {type(self).__qualname__} gives rows for a record of {topic!r}, but what it forwards is made of "
                         f"records of {source!r}."
                     )
-                made.append((topic, row, rows))
+                if rows:
+                    made.append((topic, row, rows, context.done_since(mark)))
         context.stand_at()
-        table, made = _to_table(made, schema, context)
-        return None if table is None else context.made(table, [row for _, row, rows in made for _ in rows])
+        return _to_table(made, schema, context)
 
 
-def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: tuple[int, dict[str, int]]) -> None:
+def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: _Mark) -> None:
     """A record made trouble; called where its exception is handled."""
+    _raise_if_it_stops(error, context)
+    context.back_to(mark)
+    context.leave_out(topic, [row], _why(error))
+
+
+def _raise_if_it_stops(error: Exception, context: TaskContext) -> None:
     if context.stops_at_bad_records() or isinstance(error, NOT_OF_A_RECORD):
         raise error
-    context.back_to(mark)
-    context.leave_out(topic, [row], f"cannot be processed: {text_with_line(error)}")
 
 
-def _to_table(made: _Made, schema: pa.Schema | None, context: TaskContext) -> tuple[pa.Table | None, _Made]:
-    """The rows that came of the records, and those records of which they did."""
-    found = [row for _, _, rows in made for row in rows]
+def _why(error: Exception) -> str:
+    return f"cannot be processed: {text_with_line(error)}"
+
+
+def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext) -> pa.Table | None:
+    """The rows that came of the records; those of which they do not fit are left out."""
+    found = [row for _, _, rows, _ in made for row in rows]
     if not found:
-        return None, []
+        return None
     table = None
     try:
         if schema is not None:
-            return exact_table(found, schema), made
+            return _known(exact_table(found, schema), made, context)
         table = inferred(found)
         check_times(found, table.schema)
-        return table, made
+        return _known(table, made, context)
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
         if schema is None:
             schema = likely(found) if table is None else table.schema
         tables = [schema.empty_table()]
-    fitting: _Made = []
-    for topic, row, rows in made:
+    fitting: list[_Made] = []
+    bad: list[tuple[_Made, str]] = []
+    for one in made:
+        topic, row, rows, _ = one
         context.stand_at(topic, row)
         try:
             tables.append(exact_table(rows, schema))
-            fitting.append((topic, row, rows))
+            fitting.append(one)
         except Exception as error:  # noqa: BLE001 - whatever does not fit: its record is named
-            _leave_out(topic, row, error, context, context.marked())
+            _raise_if_it_stops(error, context)
+            bad.append((one, _why(error)))
     context.stand_at()
-    return pa.concat_tables(tables), fitting
+    for (_, _, _, done), _ in reversed(bad):
+        if done is not None:
+            context.forget(*done)
+    for (topic, row, _, _), why in bad:
+        context.leave_out(topic, [row], why)
+    return _known(pa.concat_tables(tables), fitting, context)
+
+
+def _known(table: pa.Table, made: list[_Made], context: TaskContext) -> pa.Table | None:
+    """The rows that came of records, unless they go to a forwarded output."""
+    return context.made(table, [row for _, row, rows, _ in made for _ in rows])
 
 
 class _Records:
