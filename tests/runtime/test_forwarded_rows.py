@@ -90,6 +90,22 @@ def test_streams_of_one_topic_must_be_given_as_they_come(tmp_path: Path) -> None
         run_task(tmp_path, topology, {"x": [None, None, None, 1]}, [1_000])
 
 
+class OneByOne(Processor):
+    """Forwards rows one by one, with other columns now and then, and tables without any."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """The last first."""
+        rows = batch["x"]
+        for row in range(rows.num_rows)[::-1]:
+            context.forward(pa.table({}), made_of=[])
+            context.forward(rows.slice(row, 1).select(["n"] if row % 2 else ["n", "at"]), made_of=[row])
+
+
+def test_tables_may_have_other_columns_and_no_rows(tmp_path: Path) -> None:
+    """Where there are no rows, it was said, there must be columns."""
+    assert seen(tmp_path, OneByOne) == [(3, 0, 0), *((at, n // 10, offset) for at, n, offset in TENS)]
+
+
 class Same(RecordProcessor):
     """The record."""
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
@@ -166,10 +167,13 @@ class _Node:
         self._specs = {name: one.specs_of(topics[one.root]) for name, one in self._derived.items()}
         self.failed: DerivedStream | None = None
         """The one whose functions are called, or have raised."""
+        specs = {name: self._specs[name][-1] if name in self._specs else topics[name] for name in node.sources}
+        self.forwards = {name: node.spec_of(name, specs) for name in node.forwarded}
+        """What it forwards is like."""
         self.context = TaskContext(
             application_id,
             task,
-            {name: self._specs[name][-1] if name in self._specs else topics[name] for name in node.sources},
+            specs,
             tuple(output.name for output in node.outputs if output.name not in node.dead_letters),
             {store.name: stores[store.name] for store in node.stores},
             node.bad_records,
@@ -178,8 +182,6 @@ class _Node:
             self._roots,
             node.forwarded,
         )
-        self.forwards = {name: node.spec_of(name, self.context.topics) for name in node.forwarded}
-        """What it forwards is like."""
         self._processor: Processor | None = None
 
     def parent_of(self, source: str) -> str:
@@ -237,17 +239,17 @@ class _Node:
         numbers = self.context.made_of(output)
         if not len(numbers):
             return topic, numbers, spec.schema.empty_table()
-        ends = np.cumsum([table.num_rows for table in tables])
-        found = [
-            with_kept_columns(
-                table,
-                batch.rows[topic].take(pa.array(places[made_of])),
-                self.context.topics[source],
-                spec,
-                f"the forwarded output {output!r}",
+        kept = batch.rows[topic].select(self.context.topics[source].kept_columns)
+        found, start = [], 0
+        # Many have been forwarded one by one, and most of them have the same columns.
+        for _, alike in groupby((table for table in tables if table.num_rows), key=attrgetter("schema")):
+            table = pa.concat_tables(alike).combine_chunks()
+            made_of = places[numbers[start : start + table.num_rows]]
+            start += table.num_rows
+            whose = kept.take(pa.array(made_of))
+            found.append(
+                with_kept_columns(table, whose, self.context.topics[source], spec, f"the forwarded output {output!r}")
             )
-            for table, made_of in zip(tables, np.split(numbers, ends[:-1]), strict=True)
-        ]
         # What was forwarded while records were processed stands before what process() has returned.
         order = np.argsort(numbers, kind="stable")
         made = pa.concat_tables(found)
