@@ -299,7 +299,7 @@ class Anything(RecordProcessor):
             functools.partial(make, Wrong),
             "Rows of the forwarded output 'made' must be made of a record of 'x' each, but none is",
         ),
-        (functools.partial(Anything, [], [{"n": 1}]), "but none is processed alone"),
+        (functools.partial(Anything, [], [{"n": 1}]), "but a punctuator has no records. Maybe keep"),
     ],
 )
 def test_what_cannot_be_forwarded_ends_the_run(tmp_path: Path, processor: Any, message: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
@@ -32,8 +34,8 @@ from task_assignor.runtime import (
 from task_assignor.runtime.frames import cast_exactly
 from tests.runtime.support import QUICK, application
 from tests.runtime.test_derived import EVEN
-from tests.runtime.test_forwarded import NUMBER
-from tests.runtime.test_side_by_side import SCHEMA, Sources, Told, run_task, specs, told, told_in_order
+from tests.runtime.test_forwarded import NUMBER, lookup
+from tests.runtime.test_side_by_side import SCHEMA, Pass, Sources, Told, run_task, specs, told, told_in_order
 
 SEEN = pa.schema([*SCHEMA, ("offset", pa.int64())])
 
@@ -66,6 +68,116 @@ class Ten(RecordProcessor):
 TENS = [(1, 10, 1), (4, 20, 2), (1, 30, 3), (5, 40, 4)]
 
 
+# Processors that call others.
+
+
+class Whole(Ten):
+    """Says what its base says."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """With other columns, but the same rows."""
+        return super().process_batch({"x": batch["x"].append_column("more", batch["x"].column("n"))}, context)
+
+
+class Named(Ten):
+    """Forwards what its base says."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Under its name."""
+        found = super().process_batch(batch, context)
+        if found is not None:
+            context.forward(found, "made")
+
+
+class Nothing(Ten):
+    """Does not want what its base says."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
+        """Nothing."""
+        super().process_batch(batch, context)
+
+
+class Half(Ten):
+    """Wants a part of what its base says."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Others."""
+        found = super().process_batch(batch, context)
+        return None if found is None else found.filter(pc.greater(found.column("n"), 10))
+
+
+class Given(Ten):
+    """Gives its base a part of the rows."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Others."""
+        return super().process_batch({"x": batch["x"].filter(pc.greater(batch["x"].column("n"), 1))}, context)
+
+
+class Turned(Ten):
+    """Gives its base the rows in another order."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Others."""
+        return super().process_batch({"x": batch["x"].sort_by("at")}, context)
+
+
+@pytest.mark.parametrize(("processor", "rows"), [(Ten, TENS), (Whole, TENS), (Named, TENS), (Nothing, [])])
+def test_what_a_processor_says_of_its_base_is_forwarded(tmp_path: Path, processor: Any, rows: Any) -> None:
+    assert seen(tmp_path, processor) == rows
+
+
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [
+        (Half, r"none is processed alone. Maybe say of which: context.forward\(rows, made_of="),
+        (Given, "The rows of 'x' of which the forwarded output 'made' is made must be given as they come"),
+        (Turned, "The rows of 'x' of which the forwarded output 'made' is made must be given as they come"),
+    ],
+)
+def test_of_which_records_other_rows_than_those_are_made_is_not_known(
+    tmp_path: Path, processor: Any, message: str
+) -> None:
+    """They were forwarded as they were, or as made of other records."""
+    with pytest.raises(ProcessorException, match=message):
+        seen(tmp_path, processor)
+
+
+class Joined(Processor):
+    """A join of ours in a processor of a user's."""
+
+    wants: ClassVar[Any] = None
+
+    def init(self, context: TaskContext) -> None:
+        """Make it."""
+        self.join = lookup().processor()
+        self.join.init(context)
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """What it says, or a part of it."""
+        found = self.join.process_batch(batch, context)
+        return found if found is None or self.wants is None else found.filter(self.wants)
+
+
+class JoinedHalf(Joined):
+    """A part of what it says."""
+
+    wants = pc.field("n") > 1
+
+
+def test_a_ready_made_processor_may_be_called(tmp_path: Path) -> None:
+    part = lookup()
+    spec = part.spec_of("looked-up", specs())
+    outputs = Forwarded("looked-up", spec.schema, source="x")
+    sources: Sources = {"x": [1, 2, 3], "z": [2]}
+    show = SubTopology("show", "looked-up", Pass, outputs="o")
+    wanted = run_task(tmp_path / "wanted", Topology([part, show]), sources, [2])
+    within = attrs.evolve(part, processor=Joined, outputs=outputs)
+    assert run_task(tmp_path / "found", Topology([within, show]), sources, [2]) == wanted
+    with pytest.raises(ProcessorException, match="Maybe say of which"):
+        run_task(tmp_path / "half", Topology([attrs.evolve(within, processor=JoinedHalf), show]), sources, [2])
+
+
 class Later(Told):
     """Is told of a part only."""
 
@@ -90,6 +202,47 @@ def test_streams_of_one_topic_must_be_given_as_they_come(tmp_path: Path) -> None
         run_task(tmp_path, topology, {"x": [None, None, None, 1]}, [1_000])
 
 
+# Punctuators.
+
+
+class Called(Ten):
+    """Forwards when it is called."""
+
+    def init(self, context: TaskContext) -> None:
+        """By the records."""
+        context.schedule(1, "stream_time", lambda _: context.forward({"n": 1}, made_of=[0]))
+
+
+class CalledByClock(Ten):
+    """The same by the clock."""
+
+    def init(self, context: TaskContext) -> None:
+        """It is due when the batch begins."""
+        context.schedule(1, "wall_clock_time", lambda _: context.forward({"n": 1}, made_of=[0]))
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("processor", [Called, CalledByClock])
+def test_what_is_called_by_a_clock_has_no_records(tmp_path: Path, processor: Any) -> None:
+    """By that of the wall it ended as a KeyError; by that of the records rows were made of others, as batches were cut."""
+    with pytest.raises(
+        ProcessorException, match=r"'made' must be made of a record of 'x' each, but a punctuator has no"
+    ):
+        seen(tmp_path, processor)
+
+
+class CalledForNothing(Ten):
+    """Has nothing to say when it is called."""
+
+    def init(self, context: TaskContext) -> None:
+        """By the records."""
+        context.schedule(1, "stream_time", lambda _: [])
+
+
+def test_who_has_no_rows_need_not_say_of_what_they_are_made(tmp_path: Path) -> None:
+    assert seen(tmp_path, CalledForNothing) == TENS
+
+
 class OneByOne(Processor):
     """Forwards rows one by one, with other columns now and then, and tables without any."""
 
@@ -99,11 +252,78 @@ class OneByOne(Processor):
         for row in range(rows.num_rows)[::-1]:
             context.forward(pa.table({}), made_of=[])
             context.forward(rows.slice(row, 1).select(["n"] if row % 2 else ["n", "at"]), made_of=[row])
+            context.forward([], "made")
 
 
 def test_tables_may_have_other_columns_and_no_rows(tmp_path: Path) -> None:
     """Where there are no rows, it was said, there must be columns."""
     assert seen(tmp_path, OneByOne) == [(3, 0, 0), *((at, n // 10, offset) for at, n, offset in TENS)]
+
+
+# Columns.
+
+
+class Forwards(RecordProcessor):
+    """Forwards or returns what it was told to."""
+
+    def __init__(self, what: Any, *, returns: bool, declared: bool) -> None:
+        self.what, self.returns, self.declared = what, returns, declared
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+        """Made of the record."""
+        rows = self.what(record)
+        if self.returns:
+            return rows  # type: ignore[no-any-return]
+        context.forward(rows)
+        return []
+
+    def output_schema(self) -> pa.Schema | None:
+        """With the key."""
+        return SCHEMA if self.declared else None
+
+
+def without(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Neither key nor time."""
+    return [{"n": record["n"]}]
+
+
+def with_time(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """One of them."""
+    return [{"n": record["n"], "at": record["at"]}]
+
+
+def now_and_then(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """One row with them and one without."""
+    return [record, {"n": record["n"]}]
+
+
+def alternately(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """With them or without."""
+    return [record] if record["n"] % 2 else [{"n": record["n"]}]
+
+
+@pytest.mark.parametrize("what", [without, with_time, now_and_then, alternately])
+@pytest.mark.parametrize("schema", [NUMBER, SCHEMA])
+@pytest.mark.parametrize(("returns", "declared"), [(False, False), (True, False), (True, True)])
+def test_key_and_time_may_be_left_out_or_given(
+    tmp_path: Path, what: Any, schema: pa.Schema, returns: bool, declared: bool
+) -> None:
+    """Whatever the output or the processor declares: it was said that they had been changed, or are not declared."""
+    processor = functools.partial(Forwards, what, returns=returns, declared=declared)
+    wanted = [(at, n, n) for n, at in enumerate([3, 1, 4, 1, 5]) for _ in range(2 if what is now_and_then else 1)]
+    assert seen(tmp_path, processor, schema=schema) == wanted
+
+
+@pytest.mark.parametrize("returns", [False, True])
+@pytest.mark.parametrize("more", [{"k": 1}, {"at": None}])
+def test_another_key_or_time_is_refused_also_where_other_rows_have_none(
+    tmp_path: Path, returns: bool, more: Mapping[str, Any]
+) -> None:
+    what = lambda record: [{"n": 1}, {**record, **more}]  # noqa: E731
+    with pytest.raises(
+        ProcessorException, match=r"has another '(k|at)' than that, but keys and times stay as they are"
+    ):
+        seen(tmp_path, functools.partial(Forwards, what, returns=returns, declared=False))
 
 
 class Same(RecordProcessor):
@@ -180,6 +400,9 @@ def test_numbers_become_a_dictionary_of_another_kind(given: pa.Array) -> None:
         cast_exactly(pa.chunked_array([pa.array([1.5])]), kind)
 
 
+# Bad and late records.
+
+
 class Fussy(RecordProcessor):
     """Does not say beforehand that what it returns does not fit."""
 
@@ -220,6 +443,9 @@ def test_a_late_record_is_named_by_its_topic(tmp_path: Path) -> None:
     topology = Topology([part, windows.sub_topology("w", "w", topics=topics)])
     with pytest.raises(ProcessorException, match="The record x, partition 0, offset 2 is 17 ms older"):
         run_task(tmp_path, topology, {"x": [1, 20, 3]}, [1_000])
+
+
+# What is refused.
 
 
 def test_columns_are_named_once(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from task_assignor.runtime.errors import (
     TopologyException,
 )
 from task_assignor.runtime.fetched import RowOffsets
+from task_assignor.runtime.forwarding import Forwarding
 from task_assignor.runtime.machines.encoding import as_unicode
 from task_assignor.runtime.merging import places, times_so_far
 from task_assignor.runtime.rows import Rows, to_table
@@ -110,9 +111,7 @@ class TaskContext:
         """Number of a schedule by the clock -> when it was called last."""
         self._schemas = schemas
         self._roots = roots
-        self._sources = forwarded
-        self._starts: Mapping[str, int] = {}
-        """Source -> how many of its rows in the batch come before those that are processed now."""
+        self._forwarding = Forwarding(topics, forwarded, schemas)
         self._standing: tuple[str, int] | None = None
         """Source and row of the record that is processed now."""
         self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
@@ -172,47 +171,14 @@ class TaskContext:
             ValueError: a row has a column that the output does not declare, or a value that its column cannot hold as it is.
         """
         name = self._output(output)
-        table = to_table(rows, self._schemas.get(name))
-        if name in self._sources:
-            self._append(name, table, self._rows_of(name, table.num_rows, made_of))
+        if name in self._forwarding.sources:
+            self._forwarded.append((name, *self._forwarding.made(name, rows, made_of, self._standing)))
         elif made_of is not None:
             raise TopologyException(
                 f"The output {name!r} is not Forwarded, so made_of says nothing. Maybe leave it out."
             )
         else:
-            self._append(name, table)
-
-    def _rows_of(self, output: str, count: int, made_of: npt.ArrayLike | None) -> npt.NDArray[np.int64]:
-        """Of which rows of its source as many rows of a forwarded output are made."""
-        source = self._sources[output]
-        where = f"Rows of the forwarded output {output!r} must be made of a record of {source!r} each, but"
-        if made_of is None:
-            topic, row = self._standing or ("", -1)
-            if topic != source:
-                raise TopologyException(
-                    f"{where} the record that is processed is one of {topic!r}."
-                    if topic
-                    else f"{where} none is processed alone. Maybe say of which: context.forward(rows, made_of=[...])."
-                )
-            return np.full(count, row)
-        rows, there = np.asarray(made_of), self._rows[source].num_rows
-        if rows.shape != (count,) or (count and rows.dtype.kind not in "iu"):
-            raise TopologyException(f"{where} for {counted(count, 'row')} made_of is {shown(made_of)}.")
-        if count and not 0 <= int(rows.min()) <= int(rows.max()) < there:
-            wrong = int(rows.min()) if int(rows.min()) < 0 else int(rows.max())
-            raise TopologyException(f"{where} made_of has {wrong}, and the batch {counted(there, 'row')} of it.")
-        return rows.astype(np.int64)
-
-    def _append(self, name: str, rows: pa.Table, made_of: npt.NDArray[np.int64] | None = None) -> None:
-        """Add rows to an output.
-
-        Args:
-            name: the output.
-            rows: the rows.
-            made_of: of a forwarded one, of which rows of its source they are made, of those that are processed now.
-        """
-        numbers = None if made_of is None else made_of + self._starts[self._sources[name]]
-        self._forwarded.append((name, rows, numbers))
+            self._forwarded.append((name, to_table(rows, self._schemas.get(name)), None))
 
     def _output(self, output: str | None) -> str:
         if output is None:
@@ -372,7 +338,7 @@ class TaskContext:
                 ],
                 schema=DEAD_LETTER_SCHEMA,
             )
-            self._append(policy.output, letters)
+            self._forwarded.append((policy.output, letters, None))
 
     def _places(self, topic: str, rows: list[Any]) -> list[int]:
         if topic not in self.topics:
@@ -446,25 +412,46 @@ class TaskContext:
 
     # Called by the runtime.
 
+    def is_forwarding(self) -> bool:
+        """Called by processors of ours: an output is forwarded."""
+        return bool(self._forwarding.sources)
+
     def forwards(self) -> str | None:
         """Called by the runtime: the source of whose records the rows of the only output are made, if that is forwarded."""
-        return self._sources.get(self.outputs[0]) if len(self.outputs) == 1 else None
+        return self._forwarding.sources.get(self.outputs[0]) if len(self.outputs) == 1 else None
 
-    def made(self, rows: pa.Table, made_of: npt.ArrayLike) -> pa.Table | None:
-        """Called by processors of ours: what they return, unless it goes to a forwarded output, which takes it here.
+    def check_forwards(self, batch: Mapping[str, pa.Table]) -> None:
+        """Called by processors of ours, which another one may call: what they forward is made of the rows as they came.
+
+        Args:
+            batch: what they are given.
+
+        Raises:
+            TopologyException: others than those of the batch.
+        """
+        self._forwarding.check(batch)
+
+    def made(
+        self, rows: pa.Table, source: str | None, made_of: npt.ArrayLike, given: Sequence[Mapping[str, Any]] = ()
+    ) -> pa.Table:
+        """Called by processors of ours with what they return: `forward` knows then of what it is made, unless somebody changes it.
 
         Args:
             rows: the rows; nobody else knows their memory.
-            made_of: of which rows of the source each of them is made.
+            source: the source of whose records they are made; None: there are none.
+            made_of: (N,) of which of its rows.
+            given: as what they were given, if they were no table.
         """
-        if self.forwards() is None:
-            return rows
-        self._append(self.outputs[0], rows, np.asarray(made_of, np.int64))
-        return None
+        self._forwarding.remember(rows, source, np.asarray(made_of, np.int64), given)
+        return rows
 
     def take(self, rows: pa.Table) -> None:
         """Called by the runtime: add the rows of a ready-made processor to its output; nobody else knows their memory."""
-        self._append(self._output(None), rows)
+        name = self._output(None)
+        if name in self._forwarding.sources:
+            self.forward(rows)
+        else:
+            self._forwarded.append((name, rows, None))
 
     def renew(self, elapsed_ms: int) -> None:
         """Called by the runtime before `Processor.init`, with the time of a clock that nobody sets."""
@@ -488,6 +475,8 @@ class TaskContext:
 
     def punctuate(self, due: Sequence[Schedule], time_ms: int | None) -> None:
         """Called by the runtime when schedules are due."""
+        # They have no records of which rows could be made.
+        self._forwarding.turn_to(self._rows, {})
         for schedule in due:
             assert time_ms is not None
             rows = schedule.punctuator(time_ms)
@@ -516,7 +505,8 @@ class TaskContext:
     ) -> None:
         """Called by the runtime before each part of a batch; topics without `row_offsets` have no gaps."""
         self.offsets, self._rows, self._row_offsets = offsets, rows, row_offsets
-        self._newest, self._starts = newest, starts
+        self._newest = newest
+        self._forwarding.turn_to(rows, starts)
         self.stand_at()
 
     def stand_at(self, topic: str = "", row: int = 0) -> None:

@@ -95,6 +95,7 @@ class RecordProcessor(Processor):
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """Calls `process` for each record."""
         schema = self._declared_columns()
+        context.check_forwards(batch)
         records = {topic: _Records(rows) for topic, rows in batch.items() if rows.num_rows}
         source = context.forwards()
         made: list[_Made] = []
@@ -175,9 +176,15 @@ def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext)
     return _known(pa.concat_tables(tables), fitting, context)
 
 
-def _known(table: pa.Table, made: list[_Made], context: TaskContext) -> pa.Table | None:
-    """The rows that came of records, unless they go to a forwarded output."""
-    return context.made(table, [row for _, row, rows, _ in made for _ in rows])
+def _known(table: pa.Table, made: list[_Made], context: TaskContext) -> pa.Table:
+    """The rows that came of records; where they may be forwarded, the context knows of which."""
+    if context.is_forwarding():
+        sources = {topic for topic, _, _, _ in made}
+        if len(sources) <= 1:
+            made_of = np.array([row for _, row, rows, _ in made for _ in rows], np.int64)
+            given = [row for _, _, rows, _ in made for row in rows]
+            context.made(table, next(iter(sources), None), made_of, given)
+    return table
 
 
 class _Records:

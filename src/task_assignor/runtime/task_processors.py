@@ -178,7 +178,8 @@ class _Node:
             {store.name: stores[store.name] for store in node.stores},
             node.bad_records,
             node.late_records,
-            {output.name: output.schema for output in node.outputs},
+            {output.name: output.schema for output in node.outputs}
+            | {name: spec.schema for name, spec in self.forwards.items()},
             self._roots,
             node.forwarded,
         )

@@ -243,6 +243,7 @@ class _Lookup(Processor):
 
     def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
         """Look every row of the stream up as of its place, then bring the table to the end of the batch."""
+        context.check_forwards(batch)
         places = context.in_time_order(batch)
         rows = batch[self._stream.topic]
         updates = Updates.of(self._table, batch[self._table.topic], places[self._table.topic], context)
@@ -266,7 +267,9 @@ class _Lookup(Processor):
             schema=self._factory.output_schema(self._factory.planned),
         )
         made_of = np.arange(len(there)) if self._how == "left" else np.flatnonzero(there)
-        return context.made(result if self._how == "left" else result.filter(pa.array(there)), made_of)
+        return context.made(
+            result if self._how == "left" else result.filter(pa.array(there)), self._stream.topic, made_of
+        )
 
 
 class _Pairs(Processor):
