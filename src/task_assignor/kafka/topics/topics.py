@@ -391,6 +391,14 @@ class KafkaTopics:
         ]
         found = {name: topic for name in names if (topic := self.declared(name)) is not None}
         others = [name for name in names if name not in found]
+        between = [*topology.repartitions, *(name for sub in topology.sub_topologies for name in sub.forwarded)]
+        for name in between:
+            if self.declared(name) is not None:
+                kind = "a repartition topic" if name in topology.repartitions else "Forwarded"
+                raise TopicException(
+                    f"The output {name!r} is {kind}, so nothing is written to the topic of Kafka of that name, nor read from it. Maybe leave "
+                    f"out KafkaTopic({name!r}), make it an Output, or rename it."
+                )
         if found and others:
             raise TopicException(
                 f"The outputs {listed(list(found))} are topics of Kafka, but KafkaTopics says nothing of {listed(others)}. What a "
