@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +22,19 @@ import pyarrow as pa
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
     ClientLost,
     CommitLog,
     KeyValueStoreSpec,
     Output,
+    Processor,
+    Repartitioned,
     RunEvent,
     RuntimeOptions,
     StreamsApplication,
     SubTopology,
+    TaskContext,
     Topology,
 )
 from task_assignor.sdk import StreamsException
@@ -55,10 +60,22 @@ REPLICATED = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
-SOURCE, TOTALS = "left", "totals-out"
+SOURCE, TOTALS, SUMS = "left", "totals-out", "sums-out"
+BY_REST = pa.schema([("rest", pa.int64()), ("at", pa.int64()), ("value", pa.int64())])
+RESTS = 7
 MAX_LIVES = 10
 LONGEST_AWAY_S = 8.0
 LONGEST_PAUSE_S = 15.0
+
+
+class ByRest(Processor):
+    """Rows by another key."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """The rest of the value."""
+        rows = batch[SOURCE]
+        rest = pa.array([value % RESTS for value in rows.column("value").to_pylist()], pa.int64())
+        return pa.table([rest, rows.column("at"), rows.column("value")], schema=BY_REST)
 
 
 @attrs.define
@@ -131,7 +148,7 @@ class KafkaChaos(Trouble):
         self.root.mkdir(parents=True)
         self._brokers = Brokers(self.cluster)
         servers = self.cluster.bootstrap_servers
-        make_topics(servers, SOURCE, TOTALS, partitions=chaos.PARTITIONS, replicas=3)
+        make_topics(servers, SOURCE, TOTALS, SUMS, partitions=chaos.PARTITIONS, replicas=3)
         self._grow(self._random.choice((chaos.ROWS // 2, chaos.ROWS * 3 // 4, chaos.ROWS)))
         try:
             self._live_until_its_end()
@@ -139,6 +156,11 @@ class KafkaChaos(Trouble):
             self._brokers.wait()
         expected = [dict(zip(chaos.SCHEMA.names, row, strict=True)) for row in chaos.reference()]
         assert in_any_order(rows_of(servers, TOTALS)) == in_any_order(expected), f"other rows: {self.happened}"
+        if self._has_sums:
+            last = {row["rest"]: (row["count"], row["sum"]) for row in rows_of(servers, SUMS)}
+            values = chaos.source().column("value").to_pylist()
+            rests = {value % RESTS: [other for other in values if other % RESTS == value % RESTS] for value in values}
+            assert last == {rest: (len(found), sum(found)) for rest, found in rests.items()}, f"sums: {self.happened}"
         chaos.check_owners(CommitLog(self._folder))
 
     @property
@@ -220,7 +242,8 @@ class KafkaChaos(Trouble):
             self._written += new.num_rows
 
     def _topics(self) -> KafkaTopics:
-        known = (KafkaTopic(SOURCE, chaos.source().schema, "key", "at"), KafkaTopic(TOTALS, key="key"))
+        known = [KafkaTopic(SOURCE, chaos.source().schema, "key", "at"), KafkaTopic(TOTALS, key="key")]
+        known += [KafkaTopic(SUMS, key="rest")] if self._has_sums else []
         servers = {"bootstrap.servers": self.cluster.bootstrap_servers, "request.timeout.ms": "5000"}
         return KafkaTopics(servers, known)
 
@@ -230,7 +253,23 @@ class KafkaChaos(Trouble):
         processor = partial(chaos.RunningTotals, self.root / "marks", slow, hangs_at=-1, full_at=-1)
         key, _, *totals = chaos.SCHEMA
         store = KeyValueStoreSpec("totals", pa.schema([key]), pa.schema(totals))
-        return Topology([SubTopology("totals", SOURCE, processor, [store], [Output(TOTALS, chaos.SCHEMA)])])
+        part = SubTopology("totals", SOURCE, processor, [store], [Output(TOTALS, chaos.SCHEMA)])
+        if not self._has_sums:
+            return Topology(part)
+        by_rest = Repartitioned("by-rest", BY_REST, key="rest", partitions=3, timestamp="at")
+        sums = Aggregation(source="by-rest", aggregates={"count": Aggregate.count(), "sum": Aggregate.sum("value")})
+        return Topology(
+            [
+                part,
+                SubTopology("by-rest", SOURCE, ByRest, outputs=by_rest),
+                sums.sub_topology("sums", SUMS, topics=[by_rest.spec]),
+            ]
+        )
+
+    @property
+    def _has_sums(self) -> bool:
+        """There are sums by another key besides."""
+        return self.seed % 2 == 1
 
 
 def run(seed: int, folder: Path) -> KafkaChaos:

@@ -1,23 +1,16 @@
-"""Derived streams and forwarded outputs on topics of Kafka: rows are filtered within the task, so outputs may be topics, too."""
+"""Derived streams of topics of Kafka: rows are filtered within the task, so outputs may be topics, too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from task_assignor.runtime import (
     DerivedStream,
-    Forwarded,
     LocalProcessLauncher,
-    Processor,
     StreamsApplication,
-    SubTopology,
-    TaskContext,
     Topology,
     WindowedJoin,
 )
@@ -29,28 +22,15 @@ from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, plain_join, settin
 pytestmark = pytest.mark.kafka
 
 
-class Some(Processor):
-    """Forwards the rows with small keys."""
-
-    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> None:
-        """Some of the rows of its only source."""
-        (rows,) = batch.values()
-        made_of = np.flatnonzero(rows.column("key").to_numpy() < 70)
-        context.forward(rows.take(pa.array(made_of)), made_of=made_of)
-
-
-@pytest.mark.parametrize("kind", ["derived", "forwarded"])
 def test_a_join_of_filtered_topics_is_exact_with_a_killed_client(
-    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, kind: str
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
     join = Join(kafka_cluster, unique)
     topics = join.topics()
     some = DerivedStream("some", join.left, filter=pc.field("key") < 70)
-    forwards = SubTopology("some", join.left, Some, outputs=Forwarded("some", join.tables[0].schema))
     pairs = WindowedJoin(left="some", right=join.right, before_ms=BEFORE_MS, after_ms=AFTER_MS)
-    part = pairs.sub_topology("join", output=join.joined)
     application = StreamsApplication(
-        Topology(part, derived=some) if kind == "derived" else Topology([part, forwards]),
+        Topology(pairs.sub_topology("join", output=join.joined), derived=some),
         settings(application_id=join.application_id, num_standby_replicas=1),
         topics_root=topics,
         run_dir=tmp_path / "run",
