@@ -33,9 +33,10 @@ from task_assignor.runtime import (
     WindowedJoin,
     read_output,
 )
-from task_assignor.runtime.machines.checkpoint import SavedProgress
+from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.machines.encoding import decode, encode
-from task_assignor.runtime.machines.records import FileRef, RoutedFile, Seal, TaskCommit
+from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.records import CommitRecord, FileRef, RoutedFile, Seal, TaskCommit
 from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.topics import Topic
 from task_assignor.sdk import TaskId
@@ -312,3 +313,45 @@ def test_what_readers_that_stand_still_have_not_read_stays_small() -> None:
     known.consume("r", 0, 2 * files)
     assert known.take_unwanted() == (file.path,)
     assert known.saved()["r"].files == ()
+
+
+def _wrote(task: int, batch: int, read: tuple[int, int], ends: tuple[int, ...]) -> TaskCommit:
+    """A task has read rows of `x` and written records elsewhere."""
+    routed = RoutedFile(FileRef.of_topic("app-r-repartition", 1, 10), (), ends)
+    commit = TaskCommit(TaskId(0, task), batch, "c", "p", "m", "a", 1, {"x": read}, {}, repartitions={"r": routed})
+    return decode(encode(commit), TaskCommit)
+
+
+def test_records_elsewhere_can_be_read_as_far_as_commits_say() -> None:
+    """Each task knows how far it has written itself; what was there when the run began counts too, and may have been removed since."""
+    reader, writers = TaskId(1, 0), (TaskId(0, 0), TaskId(0, 1))
+    sources = {**dict.fromkeys(writers, ("x",)), reader: ("r",), TaskId(1, 1): ("r",)}
+
+    def begun(records: list[CommitRecord], elsewhere: list[int]) -> Progress:
+        known = Repartitions(writers={"r": (None, 0)}, elsewhere={"r": elsewhere})
+        return Progress.after(Checkpoint(), records, sources, {"x": [9, 9]}, (), {"x": [0, 0], "r": [40, 0]}, known)
+
+    progress = begun([], [50, 0])
+    assert progress.next_ranges(reader, 100) == ({"r": (40, 50)}, frozenset({"r"})), (
+        "its writers have not read everything"
+    )
+    records = [
+        CommitRecord(0, "app", 1, 1, 0, {writers[0]: _wrote(0, 0, (0, 9), (57, 0))}),
+        CommitRecord(1, "app", 1, 1, 0, {writers[1]: _wrote(1, 0, (0, 9), (54, 3))}),
+    ]
+    for record in records:
+        progress.begin_commit(record.number)
+        for task in record.tasks.values():
+            progress.advance(task)
+        assert progress.publish(record) == ()
+    assert progress.ends("r") == [57, 3]
+    assert progress.take_fed() == [reader, TaskId(1, 1)]
+    assert progress.next_ranges(reader, 100) == ({"r": (40, 57)}, frozenset())
+    assert progress.pieces(reader, {"r": (40, 57)}) == {"r": ()}
+    assert progress.sources == ["x"]
+    progress.advance(TaskCommit(reader, 0, "c", "p", "m", "a", 1, {"r": (40, 57)}))
+    progress.validate()
+    assert not progress.saved().repartitions
+    # Who begins again sees the end that brokers tell, a marker of a transaction included.
+    assert begun(records, [58, 5]).ends("r") == [58, 5]
+    assert begun(records, [52, 0]).ends("r") == [57, 3]
