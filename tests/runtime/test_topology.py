@@ -111,7 +111,7 @@ def test_what_is_no_part_of_a_sub_topology_is_named(given: dict[str, Any], messa
 
 
 def test_one_part_of_a_topology_needs_no_list() -> None:
-    sub = SubTopology("one", "a", Pass, STORE, Output("out"))  # type: ignore[arg-type]
+    sub = SubTopology("one", "a", Pass, STORE, Output("out"))
     assert sub == SubTopology("one", ["a"], Pass, [STORE], [Output("out")])
     assert Topology(sub) == Topology([sub])
     with pytest.raises(TopologyException, match="made of SubTopology objects, but was given None"):

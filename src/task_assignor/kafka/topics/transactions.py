@@ -199,7 +199,10 @@ class TaskTransactions:
                     group,
                     self._task,
                 )
-            ends = {store: self._end_of(topic) for store, topic in self._changelogs.items()}
+            ends = {
+                store: last_stable_offset(self._connection, topic, partition)
+                for store, topic in self._changelogs.items()
+            }
             for store, end in ends.items():
                 self._check_kept(self._changelogs[store], partition, end, self._ends.get(store, 0))
             self._ends = ends
@@ -301,9 +304,6 @@ class TaskTransactions:
         """Records of a repartition topic, and how far it reaches with them."""
         ends = tuple(self._written.get((name, number), 0) for number in range(self._results.partitions[name]))
         return RoutedFile(FileRef.of_topic(self._topic_of(name), rows, size), (), ends)
-
-    def _end_of(self, topic: str) -> int:
-        return last_stable_offset(self._connection, topic, self._task.partition)
 
     # Writing.
 
