@@ -271,7 +271,7 @@ class StreamsApplication:
         opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
         with Standstill("The run") as waits, ExitStack() as held:
             with waits.during(opened):
-                is_new = not self._layout.storage.is_there(APPLICATION)
+                is_new = not self._layout.has_commits()
                 self._topics_at.prepare(self._application_id, self._topology, self._tasks, is_new=is_new)
                 run = held.enter_context(self._owned_folder())
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)

@@ -110,7 +110,7 @@ class Topics(Protocol):
             application_id: `application.id`.
             topology: what is computed.
             tasks: its tasks.
-            is_new: there is no folder of the run yet.
+            is_new: nothing was committed in the folder of the run.
 
         Raises:
             StreamsException: one is not what it should be.

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from task_assignor.runtime.checkpoints import CHECKPOINTS, COMMITS, NEW_RUN, numbers_in
-from task_assignor.runtime.disk import advice_to_read
+from task_assignor.runtime.disk import advice_to_read, disk_errors
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.encoding import VERSION, Value
 from task_assignor.runtime.machines.records import FORMAT_VERSION, OUTPUT, REPARTITION, FileRef, changelog_path
@@ -102,6 +102,17 @@ class RunLayout:
         except ValueError as error:
             raise CommitLogException(str(error)) from None
 
+    def has_commits(self) -> bool:
+        """Something was committed there.
+
+        Raises:
+            CommitLogException: the folder cannot be used.
+        """
+        with disk_errors(
+            CommitLogException, f"The run folder {self.run_dir} cannot be used", "Maybe use another run_dir."
+        ):
+            return any(numbers_in(self.storage, folder) for folder in (COMMITS, CHECKPOINTS))
+
     def output(self, name: str, task: TaskId, batch: int, generation: int, ending: str = ".arrow") -> str:
         """Name of the file with the rows that a task gave for an output in a batch."""
         return f"{OUTPUT}/{name}/{task.partition}/{_file(batch, generation, ending)}"
@@ -140,8 +151,7 @@ def check_is_new(layout: RunLayout) -> None:
     Raises:
         CommitLogException: it has some.
     """
-    has_commits = any(numbers_in(layout.storage, folder) for folder in (COMMITS, CHECKPOINTS))
-    if has_commits and not layout.storage.is_there(APPLICATION):
+    if layout.has_commits() and not layout.storage.is_there(APPLICATION):
         raise CommitLogException(
             f"There are commits in {layout.run_dir}, but nothing says what run they are of: "
             f"{layout.storage.locate(APPLICATION)} is missing. {NEW_RUN}"
