@@ -30,11 +30,14 @@ from task_assignor.runtime import (
     TopologyException,
     write_topic,
 )
+from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.machines.records import TaskCommit
 from task_assignor.runtime.task import StreamTask, TaskEnvironment
+from task_assignor.runtime.task_input import TaskInput
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
 from tests.budget import examples
@@ -234,3 +237,32 @@ def test_what_cannot_be_scheduled_is_refused() -> None:
     context.begin(0, {})
     with pytest.raises(InvalidTransitionException, match=r"only init\(\) may ask\.$"):
         context.schedule(5, "stream_time", lambda time: None)
+
+
+class Hidden:
+    """A log of which nothing from an offset on can be read yet."""
+
+    def __init__(self, times: list[int], hidden_from: int) -> None:
+        self.spec = TopicSpec("log", 1, SCHEMA, "k", "at")
+        self.times, self.hidden_from = times, hidden_from
+
+    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+        """Rows up to there."""
+        upto = min(end, max(start, self.hidden_from))
+        times = self.times[start:upto]
+        rows = pa.table([[0] * len(times), pa.array(times, pa.int64()), list(range(start, upto))], schema=SCHEMA)
+        return Fetched(rows, range(start, upto), None if upto == end else upto)
+
+
+@pytest.mark.parametrize(
+    ("hidden_from", "read"),
+    [(0, {"a": 0, "b": 0}), (1, {"a": 1, "b": 0}), (2, {"a": 2, "b": 2}), (4, {"a": 4, "b": 4})],
+)
+def test_what_comes_after_rows_that_cannot_be_read_yet_waits_for_them(hidden_from: int, read: dict[str, int]) -> None:
+    """As if more of them would come: a source beside them is read as far as their times reach, and none if there are none."""
+    logs: dict[str, Any] = {"a": Hidden([1, 3, 5, 7], hidden_from), "b": Hidden([1, 2, 4, 6], 4)}
+    order = TaskOrder(TASK, 0, 1, {"a": (0, 4), "b": (0, 4)}, START)
+    found = TaskInput.read(order, ["a", "b"], (), logs)
+    assert {topic: end for topic, (_, end) in found.offsets.items()} == read
+    assert {topic: rows.num_rows for topic, rows in found.rows.items()} == read
+    assert found.is_short == (hidden_from < 4)

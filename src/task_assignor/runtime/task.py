@@ -305,6 +305,7 @@ class StreamTask:
             seconds,
             repartitions=made.repartitions,
             seals={name: logs[name].seal_before(self.task.partition, end) for name, (_, end) in batch.offsets.items()},
+            is_short=batch.is_short,
         )
 
     def _take(self, order: TaskOrder, found: Found) -> TaskResult:

@@ -55,6 +55,7 @@ class TaskInput:
         row_offsets: source topic -> the offset of each of its rows.
         derived: what is made of a topic within the task (a derived stream, a forwarded output) -> the topic, the places there of
             what its rows are made of, ascending, and the rows.
+        is_short: of a source there are rows that cannot be read yet.
     """
 
     rows: Mapping[str, pa.Table]
@@ -63,6 +64,7 @@ class TaskInput:
     offsets: Offsets
     row_offsets: Mapping[str, RowOffsets]
     derived: Mapping[str, tuple[str, Int64Array, pa.Table]] = MappingProxyType({})
+    is_short: bool = False
 
     @classmethod
     def read(
@@ -94,6 +96,7 @@ class TaskInput:
             tables,
             offsets,
             {topic: found.offsets[:count] for (topic, found), count in zip(fetched.items(), counts, strict=True)},
+            is_short=any(found.end is not None for found in fetched.values()),
         )
 
     def of(self, source: str) -> tuple[str, Int64Array, pa.Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
@@ -18,6 +20,7 @@ from task_assignor.runtime import (
     Aggregate,
     Aggregation,
     BatchesCommitted,
+    ClientJoined,
     LocalProcessLauncher,
     MarkerReached,
     Processor,
@@ -144,6 +147,42 @@ def test_in_a_run_that_goes_on_rows_pass_through(kafka_cluster: KafkaCluster, un
 
     application.run(watch, until="stopped")
     groups.groups(tmp_path / "run").run()
+    groups.check_counts()
+
+
+def test_rows_behind_an_open_transaction_are_waited_for_and_others_go_on(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Also by a run that begins meanwhile: what is hidden then was committed in the one before, and nobody tells of it again."""
+    groups = Groups(kafka_cluster, unique, rows=300)
+    stranger = Producer({"bootstrap.servers": groups.servers, "transactional.id": unique("stranger")})
+    stranger.init_transactions(60)
+    application = groups.groups(tmp_path / "run")
+    wrote: set[int] = set()
+    hides, ended = threading.Event(), threading.Event()
+
+    def stop(event: RunEvent) -> None:
+        if isinstance(event, ClientJoined) and not hides.is_set():
+            hides.set()
+            stranger.begin_transaction()
+            for partition in range(4):
+                stranger.produce(groups.internal("by-key"), b"nothing that anybody reads", partition=partition)
+            assert not stranger.flush(60)
+        if isinstance(event, BatchesCommitted):
+            wrote.update(task.partition for task in event.batches if task.subtopology == 0)
+            if len(wrote) == 4:
+                application.request_stop("the pairs are hidden")
+
+    application.run(stop)
+    assert not rows_of(groups.servers, groups.counts)
+
+    def end(event: RunEvent) -> None:
+        if isinstance(event, BatchesCommitted) and not ended.is_set():
+            ended.set()
+            stranger.abort_transaction(60)
+
+    groups.groups(tmp_path / "run").run(end)
+    assert ended.is_set()
     groups.check_counts()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import pyarrow as pa
 
 from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, of_this_life
+from task_assignor.kafka.topics.committed import Committed
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import first_offset
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException
@@ -26,7 +27,7 @@ class ChangelogReader:
         codecs: store -> how its changes are kept.
         windows: the window stores among them, whose records are removed when they have expired.
         files: the folder of the run, which may have older changelogs.
-        needed_from: gives the first offset of a window store's changelog that is needed; None: nobody has said.
+        last: gives what the last transaction of the task did; None: nothing is committed.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class ChangelogReader:
         codecs: Mapping[str, ChangelogCodec],
         windows: Collection[str],
         files: TaskResults,
-        needed_from: Callable[[str], int | None],
+        last: Callable[[], Committed | None],
     ) -> None:
         self._connection = connection
         self._reader = reader
@@ -45,7 +46,7 @@ class ChangelogReader:
         self._codecs = codecs
         self._windows = windows
         self._files = files
-        self._needed_from = needed_from
+        self._last = last
         self._first = dict.fromkeys(codecs, 0)
         """Store -> the first offset of its changelog that is there, as far as it is known."""
 
@@ -84,7 +85,8 @@ class ChangelogReader:
                 found = self._reader.read(topic, self._partition, begin, end)
                 return [(record.key(), record.value()) for record in found]
             except RecordsGoneException:
-                first, needed = first_offset(self._connection, topic, self._partition), self._needed_from(store)
-                if first <= begin or first > (first if needed is None else needed) or store not in self._windows:
+                first, last = first_offset(self._connection, topic, self._partition), self._last()
+                needed = first if last is None else last.windows.get(store, (0, None))[0]
+                if first <= begin or first > needed or store not in self._windows:
                     raise
                 self._first[store] = first

@@ -12,7 +12,7 @@ import pyarrow as pa
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.keys import read_keys
-from task_assignor.kafka.topics.offsets import first_offsets, stable_offsets
+from task_assignor.kafka.topics.offsets import first_offsets, high_watermarks, stable_offsets
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.runtime.errors import CorruptLogException
@@ -33,8 +33,9 @@ class KafkaLog:
         connection: the process's connection.
         reader: the process's reader.
         check: raises `TopicException` when the topic is another one by now, or has not so many partitions; None: any.
-        wait_s: so long it is waited for records that an open transaction hides, before `fetch` gives those that can be read;
-            None: until they can be.
+        wait_s: so long it is waited for records that an open transaction hides, before `fetch` gives those that can be read - but
+            not longer than brokers let a transaction be open -, and they count for where it ends; None: until they can be, and they
+            do not count.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class KafkaLog:
         self._reader = reader
         self._check = check
         self._wait_s = wait_s
+        self._hidden: dict[int, tuple[int, float]] = {}
+        """Partition -> offset from which on records are hidden, and since when that is known, in seconds of the monotonic clock."""
         self._checked_s = time.monotonic()
         self._ends: Sequence[int] | None = None
         taken = {
@@ -70,14 +73,18 @@ class KafkaLog:
             KafkaClusterException: the cluster does not answer, or refuses.
         """
         self._check_now_and_then(self.spec.partitions)
-        self._ends = stable_offsets(self._connection, self._topic.name, range(self.spec.partitions))
+        ends_of = stable_offsets if self._wait_s is None else high_watermarks
+        self._ends = ends_of(self._connection, self._topic.name, range(self.spec.partitions))
 
     def start_offsets(self) -> Sequence[int]:
         """The first offset of every partition that is still there."""
         return first_offsets(self._connection, self._topic.name, range(self.spec.partitions))
 
     def end_offsets(self) -> Sequence[int]:
-        """Per partition the offset up to which all transactions are over (the last stable offset), as of the last `refresh`."""
+        """Per partition the offset up to which all transactions are over (the last stable offset), as of the last `refresh`.
+
+        Where it is not waited for hidden records for ever: up to which there are records.
+        """
         if self._ends is None:
             self.refresh()
         assert self._ends is not None
@@ -108,7 +115,14 @@ class KafkaLog:
             TopicException: the topic is gone, or was created anew: that is looked at now and then.
             KafkaClusterException: brokers do not answer for too long.
         """
-        records, reached = self._reader.read_some(self._topic.name, partition, start, end, self._wait_s)
+        _, since = self._hidden.get(partition, (-1, 0.0))
+        is_too_long = since and time.monotonic() - since > self._connection.transaction_ms / 1000
+        wait_s = None if is_too_long else self._wait_s
+        records, reached = self._reader.read_some(self._topic.name, partition, start, end, wait_s)
+        if reached == end:
+            self._hidden.pop(partition, None)
+        elif self._hidden.get(partition, (-1, 0.0))[0] != reached:
+            self._hidden[partition] = reached, time.monotonic()
         self._check_now_and_then(None)
         offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -91,3 +92,8 @@ def _times_of(rows: pa.Table, topic: KafkaTopic) -> list[int]:
             f"be the time of a record of Kafka: that has one, from 1970 on. Maybe KafkaTopic({topic.name!r}, timestamp_in='value')."
         )
     return [-1 if time is None or time < 0 else time for time in found]
+
+
+def size_of(records: Sequence[tuple[Any, ...]]) -> int:
+    """Bytes of keys and values."""
+    return sum(len(record[0] or b"") + len(record[1] or b"") for record in records)

@@ -9,7 +9,7 @@ nobody heard of any more was committed; its result, in the metadata of these off
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -34,17 +34,17 @@ from task_assignor.kafka.topics.committed import (
     check_unread,
     committed_of,
 )
-from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
-from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.connection import is_passing, text_of, within
 from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
-from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, last_stable_offset
-from task_assignor.kafka.topics.output_records import records_of
+from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, last_stable_offset
+from task_assignor.kafka.topics.output_records import records_of, size_of
 from task_assignor.kafka.topics.purging import Needed, Purging
-from task_assignor.kafka.topics.reader import RecordReader, records_gone
+from task_assignor.kafka.topics.reader import records_gone
+from task_assignor.kafka.topics.shared import Shared
 from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.runtime.identity import columns_of
 from task_assignor.runtime.machines.protocol import TaskOrder
-from task_assignor.runtime.machines.records import FileRef, RoutedFile
+from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
 from task_assignor.runtime.topic_writing import fit_to_schema
@@ -63,37 +63,8 @@ _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
 
 
-class KafkaResults:
-    """Where the results of an application's tasks go: topics of Kafka. One for each process.
-
-    Args:
-        application_id: `application.id`: the group whose offsets are committed, and the beginning of transactional ids.
-        outputs: output -> how its topic is written.
-        repartitions: the same of repartition topics.
-        partitions_of: gives the number of partitions of a topic.
-        connection: the process's connection.
-        reader: the process's reader.
-    """
-
-    def __init__(
-        self,
-        application_id: str,
-        outputs: Mapping[str, KafkaTopic],
-        repartitions: Mapping[str, KafkaTopic],
-        partitions_of: Callable[[str], int],
-        connection: Connection,
-        reader: RecordReader,
-    ) -> None:
-        self.application_id = application_id
-        self.topics = {**outputs, **repartitions}
-        self.repartitions = repartitions
-        self.partitions = {name: partitions_of(topic.name) for name, topic in sorted(self.topics.items())}
-        self.connection = connection
-        self.reader = reader
-        self.stuck_at = 0.0
-        """When a producer was given up that did not get on, in seconds of the monotonic clock: older ones may not either."""
-        self.committed_at = 0.0
-        """When a transaction was committed last."""
+class KafkaResults(Shared):
+    """Where the results of an application's tasks go: topics of Kafka. One for each process."""
 
     def of_task(self, task: TaskId, topology: ProcessorTopology, files: TaskResults) -> TaskTransactions:
         """The transactions of a task."""
@@ -110,7 +81,7 @@ class TaskTransactions:
         results: what the tasks of the process share.
     """
 
-    def __init__(self, task: TaskId, topology: ProcessorTopology, files: TaskResults, results: KafkaResults) -> None:
+    def __init__(self, task: TaskId, topology: ProcessorTopology, files: TaskResults, results: Shared) -> None:
         self._task = task
         self._results = results
         self._connection = results.connection
@@ -123,11 +94,11 @@ class TaskTransactions:
         self._codecs: dict[str, ChangelogCodec] = {
             store.name: changelog_codec(store) for store in topology.stores if store.logged
         }
-        self._sources = {name: self._topic_of(name) for name in topology.sources}
+        self._sources = {name: results.topic_of(name) for name in topology.sources}
         """Source -> its topic."""
         self._outputs = [output.name for output in topology.outputs]
         self._connection.topics.update(
-            map(self._topic_of, self._outputs), self._sources.values(), self._changelogs.values()
+            map(results.topic_of, self._outputs), self._sources.values(), self._changelogs.values()
         )
         self._times = {
             store.name: store.time for store in topology.stores if store.logged and isinstance(store, WindowStoreSpec)
@@ -144,7 +115,7 @@ class TaskTransactions:
         }
         """Repartition topic that it reads -> the removal of what was read."""
         self._reading = ChangelogReader(
-            self._connection, results.reader, task.partition, self._codecs, self._times, files, self._needed_from
+            self._connection, results.reader, task.partition, self._codecs, self._times, files, self._last
         )
         self._producer: Producer | None = None
         self._generation = -1
@@ -157,11 +128,6 @@ class TaskTransactions:
         """(output, partition) -> the offset after the last record that was written there."""
         self._begun = 0.0
         """When the last transaction began, in seconds of the monotonic clock."""
-
-    def _topic_of(self, name: str) -> str:
-        """The topic of a source or an output."""
-        found = self._results.topics.get(name)
-        return name if found is None else found.name
 
     # Taking over.
 
@@ -261,6 +227,11 @@ class TaskTransactions:
         found = committed_offsets(self._connection, group, [(topic, partition) for topic in self._sources.values()])
         return {name: found[topic, partition] for name, topic in self._sources.items() if (topic, partition) in found}
 
+    def _last(self) -> Committed | None:
+        """What the last transaction did; None: nothing is committed."""
+        committed = self._committed()
+        return committed_of(self._results.application_id, self._task.partition, committed) if committed else None
+
     def _needed_of_all(self, store: str) -> Needed:
         """What is needed of a changelog of which nothing is said: all that is there."""
         first = first_offset(self._connection, self._changelogs[store], self._task.partition)
@@ -292,18 +263,14 @@ class TaskTransactions:
             for name, rows in (last.outputs.items() if is_one else ())
             if rows and name not in self._results.repartitions
         }
+        # What the metadata says of their ends may be rounded down, and readers would not be told of the rest.
         repartitions = {
-            name: self._routed(name, last.outputs.get(name, 0) if is_one else 0, 0)
+            name: self._results.routed(name, last.outputs.get(name, 0) if is_one else 0, 0)
             for name in self._outputs
             if name in self._results.repartitions
         }
         changelog_offset = max(last.changelog_offset, order.base.changelog_offset)
         return Found(Made(outputs, changelogs, repartitions), offsets, changelog_offset, last.stream_time)
-
-    def _routed(self, name: str, rows: int, size: int) -> RoutedFile:
-        """Records of a repartition topic, and how far it reaches with them."""
-        ends = tuple(self._written.get((name, number), 0) for number in range(self._results.partitions[name]))
-        return RoutedFile(FileRef.of_topic(self._topic_of(name), rows, size), (), ends)
 
     # Writing.
 
@@ -331,10 +298,9 @@ class TaskTransactions:
                     note = _noting(reached, (name, record[2])) if number == latest[record[2]] else None
                     self._produce(producer, topics[name].name, *record, note)
             ends = self._produce_changes(producer, logged)
-            # Of what was sent a second time Kafka may not say where it is.
-            reached = {place: end for place, end in reached.items() if end > 0}
+            reached = self._known(reached)
             for (name, number), end in reached.items():
-                self._check_kept(self._topic_of(name), number, end, self._written.get((name, number), 0))
+                self._check_kept(self._results.topic_of(name), number, end, self._written.get((name, number), 0))
             stores = {store: (end, ends.get(store, end)) for store, end in self._ends.items()}
             for store in self._times.keys() & ends.keys():
                 self._needed[store].add(ends[store], self._newest(store, changes[store]))
@@ -356,7 +322,7 @@ class TaskTransactions:
                 name: FileRef.of_topic(
                     name,
                     outputs[name].num_rows,
-                    _size(written[name]),
+                    size_of(written[name]),
                     columns=tuple(columns_of(outputs[name].schema).items()),
                 )
                 for name in written
@@ -366,7 +332,7 @@ class TaskTransactions:
                 store: FileRef.of_topic(
                     self._changelogs[store],
                     changes[store].num_rows,
-                    _size(records),
+                    size_of(records),
                     self._task.partition,
                     self._ends[store],
                     ends[store],
@@ -375,7 +341,7 @@ class TaskTransactions:
                 if records
             },
             {
-                name: self._routed(name, outputs[name].num_rows, _size(records))
+                name: self._results.routed(name, outputs[name].num_rows, size_of(records), self._ends_with({})[name])
                 for name, records in written.items()
                 if name in self._results.repartitions
             },
@@ -388,6 +354,14 @@ class TaskTransactions:
         for store in self._times.keys() & ends.keys():
             self._purging[store].remove(self._needed[store].first, ends[store])
         return made
+
+    def _known(self, reached: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Where outputs end; of what was sent a second time Kafka may not say it, and repartition topics are asked then."""
+        known = {place: end for place, end in reached.items() if end > 0}
+        for name, number in sorted(reached.keys() - known.keys()):
+            if name in self._results.repartitions:
+                (known[name, number],) = high_watermarks(self._connection, self._results.topic_of(name), [number])
+        return known
 
     def _fit(self, name: str, rows: pa.Table) -> pa.Table:
         """Rows of a repartition topic with its columns, which its readers know."""
@@ -571,15 +545,6 @@ class TaskTransactions:
         """What the records of a range of the changelog topic changed; of one that was compacted since, all up to its end."""
         return self._reading.changes(file, store, batch, is_fresh=is_fresh)
 
-    def _needed_from(self, store: str) -> int | None:
-        """The first offset of a window store's changelog that is needed, as the last transaction says; None: nothing is committed."""
-        committed = self._committed()
-        if not committed:
-            return None
-        return committed_of(self._results.application_id, self._task.partition, committed).windows.get(
-            store, (0, None)
-        )[0]
-
     def close(self) -> None:
         """Let go of the producer; a transaction that is open is ended by the next owner."""
         self._producer, self._generation = None, -1
@@ -593,8 +558,3 @@ def _noting(ends: dict[_Place, int], place: _Place) -> Callable[[Any, Any], None
             ends[place] = message.offset() + 1
 
     return note
-
-
-def _size(records: Sequence[tuple[Any, ...]]) -> int:
-    """Bytes of keys and values."""
-    return sum(len(record[0] or b"") + len(record[1] or b"") for record in records)

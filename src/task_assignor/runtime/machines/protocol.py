@@ -217,6 +217,7 @@ class TaskResult(Message, frozen=True):
         repartitions: repartition topic -> its file.
         attempt: what executed it, if that is not what executes its client.
         seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
+        is_short: of a source there are rows that cannot be read yet, whoever asks; so maybe none were.
     """
 
     task: TaskId
@@ -232,6 +233,7 @@ class TaskResult(Message, frozen=True):
     repartitions: Mapping[str, RoutedFile] = msgspec.field(default_factory=dict)
     attempt: str = ""
     seals: Mapping[str, str] = msgspec.field(default_factory=dict)
+    is_short: bool = False
 
     @property
     def files(self) -> list[FileRef]:
