@@ -33,6 +33,7 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
 )
+from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
 from tests.kafka.topics.records import killer, rows_of, starts_of
@@ -61,7 +62,9 @@ class Groups(Join):
         self.counts, self.pairs = unique("counts"), unique("pairs")
         make_topics(self.servers, self.counts, self.pairs, partitions=3)
 
-    def groups(self, run_dir: Path, partitions: int = 5, **more: Any) -> StreamsApplication:
+    def groups(
+        self, run_dir: Path, partitions: int = 5, *, patience_ms: int = 60_000, **more: Any
+    ) -> StreamsApplication:
         """The application."""
         join = WindowedJoin(left=self.left, right=self.right, before_ms=BEFORE_MS, after_ms=AFTER_MS)
         by_key = Repartitioned("by-key", None, key="key", partitions=4, timestamp="at")
@@ -77,7 +80,9 @@ class Groups(Join):
             ]
         )
         topics = KafkaTopics(
-            {"bootstrap.servers": self.servers}, [*self.topics().topics, KafkaTopic(self.counts, key="group")]
+            {"bootstrap.servers": self.servers, "transaction.timeout.ms": str(patience_ms)},
+            [*self.topics().topics, KafkaTopic(self.counts, key="group")],
+            patience_ms,
         )
         given = {"options": QUICK, "launcher": LocalProcessLauncher(start_method="forkserver"), **more}
         return StreamsApplication(
@@ -88,6 +93,19 @@ class Groups(Join):
             clients=3,
             **given,
         )
+
+    def stranger(self) -> Producer:
+        """Somebody who writes to a topic in which he has no business."""
+        stranger = Producer({"bootstrap.servers": self.servers, "transactional.id": f"{self.application_id}-stranger"})
+        stranger.init_transactions(60)
+        return stranger
+
+    def hide(self, stranger: Producer) -> None:
+        """Open a transaction there, behind which nobody sees anything."""
+        stranger.begin_transaction()
+        for partition in range(4):
+            stranger.produce(self.internal("by-key"), b"nothing that anybody reads", partition=partition)
+        assert not stranger.flush(60)
 
     def internal(self, name: str) -> str:
         """The topic of Kafka for a repartition topic."""
@@ -155,8 +173,7 @@ def test_rows_behind_an_open_transaction_are_waited_for_and_others_go_on(
 ) -> None:
     """Also by a run that begins meanwhile: what is hidden then was committed in the one before, and nobody tells of it again."""
     groups = Groups(kafka_cluster, unique, rows=300)
-    stranger = Producer({"bootstrap.servers": groups.servers, "transactional.id": unique("stranger")})
-    stranger.init_transactions(60)
+    stranger = groups.stranger()
     application = groups.groups(tmp_path / "run")
     wrote: set[int] = set()
     hides, ended = threading.Event(), threading.Event()
@@ -164,10 +181,7 @@ def test_rows_behind_an_open_transaction_are_waited_for_and_others_go_on(
     def stop(event: RunEvent) -> None:
         if isinstance(event, ClientJoined) and not hides.is_set():
             hides.set()
-            stranger.begin_transaction()
-            for partition in range(4):
-                stranger.produce(groups.internal("by-key"), b"nothing that anybody reads", partition=partition)
-            assert not stranger.flush(60)
+            groups.hide(stranger)
         if isinstance(event, BatchesCommitted):
             wrote.update(task.partition for task in event.batches if task.subtopology == 0)
             if len(wrote) == 4:
@@ -183,6 +197,24 @@ def test_rows_behind_an_open_transaction_are_waited_for_and_others_go_on(
 
     groups.groups(tmp_path / "run").run(end)
     assert ended.is_set()
+    groups.check_counts()
+
+
+def test_a_transaction_that_stays_open_is_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    groups = Groups(kafka_cluster, unique, rows=300)
+    stranger, hides = groups.stranger(), threading.Event()
+
+    def hide(event: RunEvent) -> None:
+        if isinstance(event, ClientJoined) and not hides.is_set():
+            hides.set()
+            groups.hide(stranger)
+
+    with pytest.raises(
+        StreamsException, match=r"by-key-repartition.* a transaction that began at offset 0 is open there and"
+    ):
+        groups.groups(tmp_path / "run", patience_ms=3_000).run(hide)
+    stranger.abort_transaction(60)
+    groups.groups(tmp_path / "run").run()
     groups.check_counts()
 
 
