@@ -1,4 +1,4 @@
-"""What of a window store's changelog topic is needed no more, and its removal; as Kafka Streams does with repartition topics.
+"""What of a window store's changelog topic is needed no more, and its removal; that of repartition topics, too.
 
 The records of such a topic are pieces of rows. They hold nothing that counts when all of these rows have expired, and that is
 by the time of the stream, never by the clock: rows of the past, and those of an application that stood still, stay.
@@ -61,11 +61,11 @@ class Needed:
 
 
 class Purging:
-    """Removes records from the partition of a changelog topic, one request at a time, and nobody waits for it.
+    """Removes records from the partition of an internal topic, one request at a time, and nobody waits for it.
 
     Args:
         connection: the process's connection.
-        topic: the changelog topic.
+        topic: the changelog of a window store, or a repartition topic.
         partition: its partition.
     """
 
@@ -101,4 +101,8 @@ class Purging:
         found = error.args[0] if isinstance(error, KafkaException) else error
         if not is_passing(found) and not self._has_failed:
             self._has_failed = True
-            _log.warning("Expired records of %s, partition %s, cannot be removed: %s", *self._where, text_of(found))
+            _log.warning(
+                "Records of %s, partition %s, that nobody needs any more cannot be removed: %s",
+                *self._where,
+                text_of(found),
+            )
