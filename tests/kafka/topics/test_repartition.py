@@ -66,7 +66,9 @@ class Groups(Join):
         self, run_dir: Path, partitions: int = 5, *, patience_ms: int = 60_000, **more: Any
     ) -> StreamsApplication:
         """The application."""
-        join = WindowedJoin(left=self.left, right=self.right, before_ms=BEFORE_MS, after_ms=AFTER_MS)
+        # In a run that goes on rows of one topic may come long after later ones of the other.
+        times: Any = {"before_ms": BEFORE_MS, "after_ms": AFTER_MS, "left_grace_ms": None, "right_grace_ms": None}
+        join = WindowedJoin(left=self.left, right=self.right, **times)
         by_key = Repartitioned("by-key", None, key="key", partitions=4, timestamp="at")
         by_group = Repartitioned("by-group", GROUPS, key="group", partitions=partitions, timestamp="at")
         counts = Aggregation(
