@@ -8,6 +8,8 @@ import logging
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -411,4 +413,40 @@ def test_a_file_that_this_user_may_not_read_is_not_called_damaged() -> None:
     assert str(error) == (
         "The topic file of t, partition 0, offset 5 cannot be read: t/0/a.arrow ([Errno 13] Permission denied). Maybe let this user "
         "read it. Else restore the file from a copy, or write the topic again."
+    )
+
+
+_SHORT_OF = """
+import resource, sys
+import pyarrow as pa
+from task_assignor.runtime import CorruptLogException
+from task_assignor.runtime.storage.content import as_arrow, open_arrow
+from task_assignor.runtime.storage.local import LocalStorage
+
+storage = LocalStorage(sys.argv[1])
+data, seal = as_arrow(pa.table({"x": pa.nulls(1 << 24, pa.int8()).fill_null(0)}))
+storage.put("large.arrow", data)
+limit = getattr(resource, sys.argv[2])
+mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+now = {resource.RLIMIT_AS: mapped, resource.RLIMIT_NOFILE: 3}[limit]
+resource.setrlimit(limit, (now, resource.getrlimit(limit)[1]))
+try:
+    open_arrow(storage, "large.arrow", seal, "topic", "t", 0, 0)
+except CorruptLogException as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much is mapped")
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("RLIMIT_AS", "Cannot allocate memory"), ("RLIMIT_NOFILE", "Too many open files")]
+)
+def test_a_file_for_which_there_is_no_memory_or_descriptor_is_not_called_damaged(
+    tmp_path: Path, limit: str, reason: str
+) -> None:
+    """It was said to be cut off, changed or deleted, too."""
+    command = [sys.executable, "-c", _SHORT_OF, str(tmp_path), limit]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert re.search(
+        rf"cannot be read: .*{reason}.*\). Nothing says that it is damaged: maybe allow for more memory", done.stdout
     )

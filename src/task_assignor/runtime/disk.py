@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,6 +13,7 @@ from task_assignor.sdk import StreamsException
 
 DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
 _NOT_WRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_SHORT: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 def advice_on(error: BaseException) -> str:
@@ -20,7 +22,7 @@ def advice_on(error: BaseException) -> str:
 
 
 def advice_to_read(error: BaseException, otherwise: str) -> str:
-    """What to do about a file that cannot be read: one that is newer, or out of this user's reach, is as it was written.
+    """What to do about a file that cannot be read, which may be as it was written: it is newer, or this process is short of something.
 
     Args:
         error: why it cannot.
@@ -30,7 +32,20 @@ def advice_to_read(error: BaseException, otherwise: str) -> str:
         return "Upgrade task-assignor, and leave the file as it is."
     if isinstance(error, ConnectionError):
         return "Nothing says that it is damaged: run it again when the store answers."
+    if _is_short(error):
+        return (
+            "Nothing says that it is damaged: maybe allow for more memory and mappings (ulimit -v, vm.max_map_count) or "
+            "more open files (ulimit -n)."
+        )
     return "Maybe let this user read it." if isinstance(error, PermissionError) else otherwise
+
+
+def _is_short(error: BaseException) -> bool:
+    """Of memory, or open files; that a file cannot be mapped Arrow says without a number."""
+    text = os.strerror(errno.ENOMEM)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and (error.errno in _SHORT or (error.errno is None and text in str(error)))
+    )
 
 
 @contextmanager

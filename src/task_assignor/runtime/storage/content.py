@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.machines.records import Seal
@@ -191,17 +192,17 @@ def corrupt(place: str, what: str, topic: str, partition: int, offset: int, erro
     is_missing = isinstance(error, FileNotFoundError)
     reason = "it is missing" if is_missing else str(error) or type(error).__name__
     why = "Maybe it was cut off, changed or deleted: restore"
-    if isinstance(error, PermissionError):
-        why = "Maybe let this user read it. Else restore"
+    if advice := advice_to_read(error, ""):
+        why = f"{advice} Else restore"
     if is_missing and what == "output":
         why = (
             "Maybe it was listed more than output_retention_ms ago, as in a DataFrame that is collected again, and its rows are in a "
             "larger file by now: read the output anew. Else restore"
         )
-    advice = _ADVICE if what != "topic" else "or write the topic again."
+    anew = _ADVICE if what != "topic" else "or write the topic again."
     return CorruptLogException(
         f"The {what} file of {topic}, partition {partition}, offset {offset} cannot be read: {place} ({reason}). "
-        f"{why} the file from a copy, {advice}",
+        f"{why} the file from a copy, {anew}",
         topic,
         partition,
         offset,

@@ -350,7 +350,7 @@ class TaskState:
                     good[name] = position
             except (CorruptLogException, KeyError, TypeError, ValueError) as error:
                 _log.warning(
-                    "The snapshot %s of task %s is damaged; another one or the changelog is read instead: %s",
+                    "The snapshot %s of task %s cannot be used; another one or the changelog is read instead: %s",
                     snapshot.place,
                     self._owner.task,
                     error,
