@@ -164,12 +164,15 @@ def test_a_run_whose_log_cannot_be_written_goes_on(tmp_path: Path) -> None:
     assert result.rows_in == 1_000
 
 
-def test_whatever_cannot_be_written_the_rest_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError("no such type"), SystemExit("no such type")])
+def test_whatever_cannot_be_written_the_rest_is(
+    error: BaseException, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The log ended, without a word, at whatever was neither the storage's error nor ours."""
     log = RunLog(LocalStorage(tmp_path), "shop", 1)
 
     def content() -> bytes:
-        raise ValueError("no such type")
+        raise error
 
     log.document("manifest/one/files.txt", content)
     log.line('{"event": "Last"}')

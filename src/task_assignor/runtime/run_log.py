@@ -20,6 +20,7 @@ from typing import Any, Final
 from task_assignor.runtime.storage import Storage
 from task_assignor.sdk import ApplicationState, state_to_json
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import said
 
 LOG: Final = "log"
 STATES: Final = "states"
@@ -114,10 +115,10 @@ class RunLog:
         """Write; what cannot be written is tried again with what comes next."""
         try:
             write()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is to be written
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the rest is to be written, in this thread
             level = logging.DEBUG if self._has_warned else logging.WARNING
             self._has_warned = True
-            _log.log(level, "The log of the run cannot be written to %s: %s", self._storage.address, error)
+            _log.log(level, "The log of the run cannot be written to %s: %s", self._storage.address, said(error))
             return False
         return True
 

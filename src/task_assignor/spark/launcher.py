@@ -27,7 +27,7 @@ from task_assignor.runtime import (
     pickle_bootstrap,
 )
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import counted, named
+from task_assignor.sdk.text import counted, named, said
 from task_assignor.spark.executors import is_decommissioned
 from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, short_reason
 from task_assignor.spark.session import check_session, driver_host, needs_session
@@ -48,7 +48,7 @@ class _ClientJob:
     bootstrap: ClientBootstrap
     group: str
     thread: threading.Thread | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
     departs: bool = False
     """Its executor is being decommissioned."""
     is_cancelled: bool = False
@@ -125,7 +125,7 @@ class SparkLauncher:
             context.setJobGroup(job.group, what, interruptOnCancel=True)
             try:
                 context.parallelize([payload], 1).mapPartitions(run).collect()
-            except Exception as error:  # noqa: BLE001 (Py4J and Spark raise their own kinds)
+            except BaseException as error:  # noqa: BLE001 (Py4J and Spark raise their own kinds; nobody else hears of it)
                 if not self._stopping and not job.is_cancelled:
                     job.error = error
 
@@ -177,7 +177,7 @@ class SparkLauncher:
         found = []
         for name, job in sorted(self._jobs.items()):
             if job.error is not None:
-                reason = short_reason(str(job.error))
+                reason = short_reason(said(job.error))
                 raise ClientException(f"The Spark job of {named('client', name)} has ended: {reason}")
             if job.thread is not None and not job.runs:
                 job.thread = None

@@ -25,7 +25,7 @@ from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.steps import step
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import counted
+from task_assignor.sdk.text import counted, said
 from task_assignor.spark.executors import Executor, live_executors, run_on
 from task_assignor.spark.jobs import OURS, failed_attempts, repeated_failure, short_reason
 from task_assignor.spark.pinned_worker import (
@@ -103,7 +103,7 @@ class _SparkJob:
     def __init__(self, spark: SparkSession, executor: Executor, what: str, work: bytes) -> None:
         self.group = f"{OURS}{uuid.uuid4()}"
         self.outcome: Any = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._spark = spark
         context = spark.sparkContext
         payload = pickle.dumps(Pinned(executor.executor_id, work))
@@ -112,7 +112,7 @@ class _SparkJob:
             context.setJobGroup(self.group, what, interruptOnCancel=True)
             try:
                 self.outcome = run_on(spark, executor, payload, pinned_function())
-            except Exception as error:  # noqa: BLE001 (Py4J and Spark raise their own kinds)
+            except BaseException as error:  # noqa: BLE001 (Py4J and Spark raise their own kinds; nobody else hears of it)
                 self.error = error
 
         self._thread = InheritableThread(target=run, name=self.group, daemon=True)
@@ -125,7 +125,7 @@ class _SparkJob:
     def why_failing(self) -> str:
         """Why it has failed, or fails again and again; "": it does not."""
         if self.error is not None:
-            return short_reason(str(self.error))
+            return short_reason(said(self.error))
         reason = repeated_failure(self._spark, self.group)
         return short_reason(reason) if reason else ""
 
