@@ -76,8 +76,6 @@ _ARGUMENTS: Final[tuple[tuple[str, tuple[type, ...], str, str], ...]] = (
 """Argument -> its types, or what an object of any other type must have, and how to say so; else the error would be Python's own, far from here."""
 _LEAVE_S, _HURRY_S = 2.0, 0.5
 """So long the processes of clients that have said goodbye may take to end; and those of a run that was interrupted."""
-_POLL_MS = {False: 20, True: 200}
-"""How often it is looked whether topics have grown; by whether they are elsewhere, where each look is a request."""
 
 
 class StreamsApplication:
@@ -441,8 +439,7 @@ class StreamsApplication:
 
     def _watcher(self) -> Watcher:
         options = self._options
-        is_far = not isinstance(self._topics_at, FolderTopics) or is_url(self._topics_at.address)
-        interval_ms = options.source_poll_interval_ms or _POLL_MS[is_far]
+        interval_ms = options.source_poll_interval_ms or self._topics_at.poll_interval_ms
         return Watcher(self._topics, interval_ms / 1000, options.session_timeout_ms / 1000)
 
     @property

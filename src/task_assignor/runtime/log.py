@@ -74,6 +74,10 @@ class Topics(Protocol):
     def address(self) -> str:
         """What people call the place."""
 
+    @property
+    def poll_interval_ms(self) -> int:
+        """How often it is looked there whether a topic has grown (`source_poll_interval_ms`), unless somebody says it."""
+
     def open(self, name: str, expected_id: str | None = None, columns: Collection[str] | None = None) -> Log:
         """The topic of that name, as it is now.
 
