@@ -26,6 +26,7 @@ from task_assignor.runtime.machines.client_values import (
     End,
     HeartbeatDue,
     JobDone,
+    JobWaits,
     Received,
     RunJob,
     SendToCoordinator,
@@ -311,6 +312,8 @@ class World:
             for job in client.jobs:
                 if job not in client.hanging and (job not in client.slow or self.random.random() < 0.01):
                     actions.append(partial(self._finish_job, client, job))
+                    if job.kind is JobKind.PROCESS and self.random.random() < 0.2:
+                        actions.append(partial(self.tell_client, client, JobWaits(job.task)))
             actions += [partial(self._sync, client, result) for result in client.syncs]
             actions += [partial(self.faults_that.share, client, share) for share in client.shares]
             if client.wants_connection:

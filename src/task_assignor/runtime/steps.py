@@ -1,14 +1,15 @@
 """How the works of a client get on: code in the thread of one says what it does now, and another thread looks.
 
 What waits for a disk, a network or somebody else's code says so before it does (`step`). Who does not say anything for too
-long hangs, and the last words tell where. In a thread that does no work of a client, `step` does nothing.
+long hangs, and the last words tell where. What has computed all that it has to, and only waits for others from there on, says that, too
+(`only_waits`): the client begins something else meanwhile. In a thread that does no work of a client, both do nothing.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from task_assignor.runtime.machines.works import Steps as StepsOfWorks
@@ -24,14 +25,15 @@ class Steps:
         self._works: dict[tuple[str, TaskId], list[tuple[int, str]]] = {}
 
     @contextmanager
-    def of(self, kind: str, task: TaskId) -> Iterator[None]:
-        """What is done inside, in this thread, is a work of this kind."""
+    def of(self, kind: str, task: TaskId, waits: Callable[[], object] = bool) -> Iterator[None]:
+        """What is done inside, in this thread, is a work of this kind; `waits` is called when it only waits for others."""
         # The last of these says how far it is; to put a whole pair there needs no lock.
         self._works[kind, task] = _here.last = [(0, "")]
+        _here.waits = waits
         try:
             yield
         finally:
-            _here.last = None
+            _here.last = _here.waits = None
             del self._works[kind, task]
 
     def now(self) -> StepsOfWorks:
@@ -59,3 +61,15 @@ def step(doing: str = "") -> None:
     last: list[tuple[int, str]] | None = getattr(_here, "last", None)
     if last is not None:
         last[0] = (last[0][0] + 1, doing)
+
+
+def only_waits(doing: str) -> None:
+    """The work of this thread has computed all that it has to, and only waits for others from here on.
+
+    Args:
+        doing: for what, as for `step`.
+    """
+    step(doing)
+    waits: Callable[[], object] | None = getattr(_here, "waits", None)
+    if waits is not None:
+        waits()

@@ -46,6 +46,7 @@ from task_assignor.runtime.identity import columns_of
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
+from task_assignor.runtime.steps import only_waits
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import ProcessorTopology, changelog_topic
@@ -297,6 +298,7 @@ class TaskTransactions:
                 for number, record in enumerate(records):
                     note = _noting(reached, (name, record[2])) if number == latest[record[2]] else None
                     self._produce(producer, topics[name].name, *record, note)
+            only_waits("its transaction is committed")
             ends = self._produce_changes(producer, logged)
             reached = self._known(reached)
             for (name, number), end in reached.items():

@@ -37,6 +37,7 @@ from task_assignor.runtime.machines.client_values import (
     End,
     HeartbeatDue,
     JobDone,
+    JobWaits,
     LeaveRequested,
     Outcome,
     Received,
@@ -80,6 +81,8 @@ MAX_CHANGES = 2048
 """So many batches may have changed the state of a task since a snapshot was written."""
 MAX_LOSSES = 3
 """So often in a row a task's state on disk may turn out to be damaged."""
+JOBS_OF_A_THREAD = 4
+"""So many jobs that a thread has begun may not have ended, all but one of them because they wait for others."""
 _STEPS = 8
 
 
@@ -114,6 +117,8 @@ class ClientMachine:
         self._tasks: dict[TaskId, ClientTask] = {}
         self._running: set[TaskId] = set()
         """Tasks with a job."""
+        self._waiting: set[TaskId] = set()
+        """Those of them whose job only waits."""
         self._works = Works()
         self._given = 0
         self._member_id = ""
@@ -185,6 +190,8 @@ class ClientMachine:
                 yield from self._lose_membership()
             case Received(message):
                 yield from self._read(message)
+            case JobWaits(task_id):
+                self._waiting.add(task_id)
             case JobDone(job, outcome):
                 yield from self._finish(job, outcome)
             case ShareDone(task_id, shared):
@@ -326,6 +333,7 @@ class ClientMachine:
             raise self._invalid(f"the end of a {job.kind.value} job of {job.task}, which was not running")
         task.job = None
         self._running.remove(job.task)
+        self._waiting.discard(job.task)
         if job.kind is JobKind.CLOSE or isinstance(outcome, StateLost):
             self._places.discard(job.task)
         # An order that was given under an older membership is not answered; what nobody waits for may fail in silence.
@@ -426,7 +434,8 @@ class ClientMachine:
             yield SendToCoordinator(TaskReady(restored or Restored(task.task, task.position), task.role))
 
     def _next_jobs(self) -> Iterator[ClientInstruction]:
-        while len(self._running) < self._threads:
+        most = self._threads * JOBS_OF_A_THREAD
+        while len(self._running) < min(self._threads + len(self._waiting), most):
             job = self._most_urgent()
             if job is None:
                 return
@@ -541,7 +550,8 @@ class ClientMachine:
     def validate_state(self) -> None:
         """Raise AssertionError if something holds that never may."""
         assert self._running == {task.task for task in self._tasks.values() if task.job is not None}
-        assert len(self._running) <= self._threads
+        assert self._waiting <= self._running
+        assert len(self._running - self._waiting) <= self._threads
         assert self._places <= self._tasks.keys()
         assert len(self._places) <= self._threads
         for task in self._tasks.values():

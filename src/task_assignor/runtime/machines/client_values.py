@@ -74,6 +74,13 @@ Outcome = Restored | TaskResult | TaskFailure | SnapshotWritten | SnapshotFailed
 
 
 @attrs.frozen
+class JobWaits:
+    """A running job has computed what it has to, and only waits for others from here on: its thread is as good as free."""
+
+    task: TaskId
+
+
+@attrs.frozen
 class JobDone:
     """A job is finished.
 
@@ -113,7 +120,9 @@ class LeaveRequested:
     reason: str
 
 
-ClientEvent = Connected | Disconnected | Received | JobDone | ShareDone | Answered | HeartbeatDue | LeaveRequested
+ClientEvent = (
+    Connected | Disconnected | Received | JobWaits | JobDone | ShareDone | Answered | HeartbeatDue | LeaveRequested
+)
 
 
 # Instructions.

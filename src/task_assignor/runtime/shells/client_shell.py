@@ -19,7 +19,7 @@ import attrs
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
-from task_assignor.runtime.machines.client import ClientMachine
+from task_assignor.runtime.machines.client import JOBS_OF_A_THREAD, ClientMachine
 from task_assignor.runtime.machines.client_task import Job, Share, ShareDone
 from task_assignor.runtime.machines.client_values import (
     Answered,
@@ -31,6 +31,7 @@ from task_assignor.runtime.machines.client_values import (
     End,
     HeartbeatDue,
     JobDone,
+    JobWaits,
     LeaveRequested,
     Received,
     RunJob,
@@ -154,7 +155,7 @@ class ClientShell:
         self._channel: Channel[ToClient] | None = None
         self._heartbeats: Heartbeats | None = None
         self._steps = Steps()
-        self._workers = ThreadPoolExecutor(threads, thread_name_prefix=f"{bootstrap.spec.name}-task")
+        self._workers = ThreadPoolExecutor(threads * JOBS_OF_A_THREAD, thread_name_prefix=f"{bootstrap.spec.name}-task")
         self._syncs = ThreadPoolExecutor(threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
         self._shares = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-share")
         self._ended: str | None = None
@@ -324,7 +325,7 @@ class ClientShell:
         pool.submit(do)
 
     def _do(self, job: Job) -> None:
-        with self._steps.of(job.kind.value, job.task):
+        with self._steps.of(job.kind.value, job.task, lambda: self._events.put((None, JobWaits(job.task)))):
             outcome = self._tasks.do(job)
         self._events.put((None, JobDone(job, outcome)))
 
