@@ -325,6 +325,7 @@ class StreamTask:
             found.made.changelogs,
             position,
             is_found=True,
+            repartitions=found.made.repartitions,
         )
 
     def _position_of(self, order: TaskOrder, changelog_offset: int, stream_time: int | None) -> Position:

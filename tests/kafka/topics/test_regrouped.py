@@ -1,0 +1,131 @@
+"""Repartition topics in Kafka, in trouble: writers and readers that die between Kafka's commit and the record of it, topics that change."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics.transactions import TaskTransactions
+from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
+    LocalProcessLauncher,
+    Processor,
+    Repartitioned,
+    StreamsApplication,
+    SubTopology,
+    TaskContext,
+    Topology,
+)
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import make_topics
+from tests.kafka.topics.records import PARTITIONS, rows_of, stream_topic, write_records
+from tests.kafka.topics.test_sinks import Unique
+from tests.runtime.support import QUICK, settings, stream
+
+pytestmark = pytest.mark.kafka
+GROUPS = pa.schema([("group", pa.string()), ("at", pa.int64()), ("key", pa.int64())])
+
+
+class ToGroups(Processor):
+    """Rows by another key."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """The group is made of the key."""
+        (rows,) = batch.values()
+        group = pc.cast(pc.bit_wise_and(rows.column("key"), 7), pa.string())
+        return pa.table([group, rows.column("at"), rows.column("key")], schema=GROUPS)
+
+
+class DiesBeforeItTells(ToGroups):
+    """Dies once when its first transaction is over, before the coordinator hears of it."""
+
+    def __init__(self, marker: str) -> None:
+        self._marker = marker
+
+    def init(self, context: TaskContext) -> None:
+        """Kafka's commit is the last that it does."""
+        commit, marker = TaskTransactions._commit, self._marker
+
+        def dies(transactions: TaskTransactions, *arguments: Any) -> None:
+            commit(transactions, *arguments)
+            if transactions._task == context.task_id and not Path(marker).exists():
+                Path(marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        TaskTransactions._commit = dies  # type: ignore[assignment,method-assign]
+
+
+class Regrouped:
+    """Rows of a topic, by another key counted."""
+
+    def __init__(self, cluster: KafkaCluster, unique: Unique, rows: int = 300, partitions: int = PARTITIONS) -> None:
+        self.partitions = partitions
+        self.servers = cluster.bootstrap_servers
+        self.application_id = unique("regrouped")
+        self.source, self.counts = unique("source"), unique("counts")
+        make_topics(self.servers, self.source, self.counts, partitions=partitions)
+        self.rows = stream(rows, 40, seed=7)
+        write_records(self.servers, self.source, self.rows, partitions)
+
+    @property
+    def internal(self) -> str:
+        """The topic of Kafka for the repartition topic."""
+        return f"{self.application_id}-by-group-repartition"
+
+    def add(self, rows: int) -> None:
+        """Rows after those that are there."""
+        more = stream(rows, 40, seed=8)
+        write_records(self.servers, self.source, more, self.partitions)
+        self.rows = pa.concat_tables([self.rows, more])
+
+    def application(
+        self, run_dir: Path, processor: Callable[[], Processor] = ToGroups, clients: int = 2, **more: Any
+    ) -> StreamsApplication:
+        """The application."""
+        by_group = Repartitioned("by-group", GROUPS, key="group", partitions=3, timestamp="at")
+        counts = Aggregation(source="by-group", aggregates={"rows": Aggregate.count()})
+        topology = Topology(
+            [
+                SubTopology("group", self.source, processor, outputs=by_group),
+                counts.sub_topology("count", self.counts, topics=[by_group.spec]),
+            ]
+        )
+        topics = KafkaTopics(
+            {"bootstrap.servers": self.servers}, [stream_topic(self.source), KafkaTopic(self.counts, key="group")]
+        )
+        given = {"options": QUICK, "launcher": LocalProcessLauncher(start_method="forkserver"), **more}
+        return StreamsApplication(
+            topology,
+            settings(application_id=self.application_id),
+            topics_root=topics,
+            run_dir=run_dir,
+            clients=clients,
+            **given,
+        )
+
+    def check(self) -> None:
+        """The newest count of each group is that of a plain computation."""
+        found = {row["group"]: row["rows"] for row in rows_of(self.servers, self.counts)}
+        groups = [str(key & 7) for key in self.rows.column("key").to_pylist()]
+        assert found == {group: groups.count(group) for group in groups}
+
+
+def test_what_was_written_by_who_died_before_it_told_is_read(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Nothing is written after it that would tell of it."""
+    regrouped = Regrouped(kafka_cluster, unique, rows=100, partitions=1)
+    dying = functools.partial(DiesBeforeItTells, str(tmp_path / "died"))
+    result = regrouped.application(tmp_path / "run", dying).run()
+    assert result.lost_clients
+    regrouped.check()
