@@ -271,6 +271,12 @@ class StreamsApplication:
             with waits.during(opened):
                 is_new = not self._layout.has_commits()
                 self._topics_at.prepare(self._application_id, self._topology, self._tasks, is_new=is_new)
+                self._between = {
+                    name: found
+                    for name in self._topology.repartitions
+                    if (found := self._topics_at.open_repartition(self._application_id, self._topology, name))
+                    is not None
+                }
                 run = held.enter_context(self._owned_folder())
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
@@ -297,11 +303,6 @@ class StreamsApplication:
         commits = CommitLog(self._layout.run_dir, self._upkeep())
         with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
             opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
-        self._between = {
-            name: found
-            for name in self._topology.repartitions
-            if (found := self._topics_at.open_repartition(self._application_id, self._topology, name)) is not None
-        }
         starts = {name: topic.start_offsets() for name, topic in {**self._topics, **self._between}.items()}
         # A topic that was put back from an older copy may begin earlier: nothing is passed over.
         starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
@@ -504,7 +505,7 @@ class StreamsApplication:
     def _claim(self) -> RunDescription:
         storage = self._layout.storage
         outputs = self._output_schemas()
-        identity = identity_of(self._topology, self._topics, outputs)
+        identity = identity_of(self._topology, self._topics, outputs, self._between)
         description = RunDescription(
             self._application_id,
             str(uuid.uuid4()),

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -47,7 +48,10 @@ _OF_COLUMNS: Final = ("left_columns", "right_columns", "stream_columns", "table_
 
 
 def identity_of(
-    topology: Topology, topics: Mapping[str, Log], outputs: Mapping[str, pa.Schema | None]
+    topology: Topology,
+    topics: Mapping[str, Log],
+    outputs: Mapping[str, pa.Schema | None],
+    between: Mapping[str, Log] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The identity of a run, as JSON gives it back.
 
@@ -55,6 +59,7 @@ def identity_of(
         topology: what is computed.
         topics: its source topics, by name.
         outputs: output -> its columns as far as they are known beforehand.
+        between: its repartition topics that are not in the folder of the run, by name.
     """
     specs = topology.specs({name: topic.spec for name, topic in topics.items()})
     identity = {
@@ -65,7 +70,13 @@ def identity_of(
     }
     if topology.repartitions:
         identity["repartition topics"] = {
-            name: {"partitions": found.partitions, "key": found.key, "timestamp": found.timestamp}
+            name: {
+                "partitions": found.partitions,
+                "key": found.key,
+                "timestamp": found.timestamp,
+                # Offsets are those of this one.
+                **({"id": between[name].topic_id} if name in between else {}),
+            }
             for name, found in sorted(topology.repartitions.items())
         }
     if topology.derived:
@@ -321,7 +332,11 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
 
 
 _HINTS: Final = (
-    (r"topics, [^:]*, id: was", "A topic with another id was written anew under its name."),
+    (r"topics, [^:]*, id: was .*, is (?!gone)", "A topic with another id was written anew under its name."),
+    (
+        r"repartition topics, [^:]*, id: (is|was .*, is gone)",
+        "Repartition topics are in Kafka where outputs are, else in the run_dir: what is in the one is not in the other.",
+    ),
     (r", columns(, [^:]*)?: ", "Columns may be gained that can be null."),
     (
         r", stores, ",

@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.kafka.topics.transactions import TaskTransactions
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
+    CommitLogException,
     LocalProcessLauncher,
     Processor,
     Repartitioned,
@@ -89,7 +91,12 @@ class Regrouped:
         self.rows = pa.concat_tables([self.rows, more])
 
     def application(
-        self, run_dir: Path, processor: Callable[[], Processor] = ToGroups, clients: int = 2, **more: Any
+        self,
+        run_dir: Path,
+        processor: Callable[[], Processor] = ToGroups,
+        clients: int = 2,
+        in_files: bool = False,
+        **more: Any,
     ) -> StreamsApplication:
         """The application."""
         by_group = Repartitioned("by-group", GROUPS, key="group", partitions=3, timestamp="at")
@@ -101,7 +108,8 @@ class Regrouped:
             ]
         )
         topics = KafkaTopics(
-            {"bootstrap.servers": self.servers}, [stream_topic(self.source), KafkaTopic(self.counts, key="group")]
+            {"bootstrap.servers": self.servers},
+            [stream_topic(self.source), *([] if in_files else [KafkaTopic(self.counts, key="group")])],
         )
         given = {"options": QUICK, "launcher": LocalProcessLauncher(start_method="forkserver"), **more}
         return StreamsApplication(
@@ -129,3 +137,27 @@ def test_what_was_written_by_who_died_before_it_told_is_read(
     result = regrouped.application(tmp_path / "run", dying).run()
     assert result.lost_clients
     regrouped.check()
+
+
+def test_a_run_that_would_go_on_with_other_repartition_topics_is_refused(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Its offsets are those of files, or of a topic that is gone; what is written anew has the same ones."""
+    moved = Regrouped(kafka_cluster, unique, rows=100)
+    moved.application(tmp_path / "files", in_files=True).run()
+    with pytest.raises(
+        CommitLogException, match=r"by-group, id: is .*, was not there.*in Kafka where outputs are, else"
+    ):
+        moved.application(tmp_path / "files").run()
+    regrouped = Regrouped(kafka_cluster, unique, rows=100)
+    regrouped.application(tmp_path / "run").run()
+    with pytest.raises(
+        CommitLogException, match=r"by-group, id: was .*, is gone\. \(Repartition topics are in Kafka where"
+    ):
+        regrouped.application(tmp_path / "run", in_files=True).run()
+    admin = AdminClient({"bootstrap.servers": regrouped.servers})
+    admin.delete_consumer_groups([regrouped.application_id])[regrouped.application_id].result(60)
+    admin.delete_topics([regrouped.internal])[regrouped.internal].result(60)
+    regrouped.add(100)
+    with pytest.raises(CommitLogException, match=r"by-group, id: was .*A topic with another id was written anew"):
+        regrouped.application(tmp_path / "run").run()
