@@ -12,20 +12,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.kafka.topics.transactions import TaskTransactions
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
+    BatchesCommitted,
     CommitLogException,
     LocalProcessLauncher,
     Processor,
     Repartitioned,
+    RunEvent,
     StreamsApplication,
     SubTopology,
     TaskContext,
+    TopicException,
     Topology,
 )
 from tests.kafka.broker import KafkaCluster
@@ -86,7 +89,10 @@ class Regrouped:
 
     def add(self, rows: int) -> None:
         """Rows after those that are there."""
-        more = stream(rows, 40, seed=8)
+        self.write(stream(rows, 40, seed=8))
+
+    def write(self, more: pa.Table) -> None:
+        """These, too."""
         write_records(self.servers, self.source, more, self.partitions)
         self.rows = pa.concat_tables([self.rows, more])
 
@@ -137,6 +143,30 @@ def test_what_was_written_by_who_died_before_it_told_is_read(
     result = regrouped.application(tmp_path / "run", dying).run()
     assert result.lost_clients
     regrouped.check()
+
+
+def test_partitions_that_somebody_adds_meanwhile_get_no_rows(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Nobody reads them, in this run."""
+    regrouped = Regrouped(kafka_cluster, unique, rows=3_000)
+    application = regrouped.application(tmp_path / "run")
+    commits = 0
+
+    def grow(event: RunEvent) -> None:
+        nonlocal commits
+        if isinstance(event, BatchesCommitted):
+            commits += 1
+            if commits == 2:
+                admin = AdminClient({"bootstrap.servers": regrouped.servers})
+                for done in admin.create_partitions([NewPartitions(regrouped.internal, 7)]).values():
+                    done.result(60)
+                application.scale(3)
+
+    application.run(grow)
+    regrouped.check()
+    with pytest.raises(TopicException, match="-by-group-repartition' has 7 partitions, but 3 are declared"):
+        regrouped.application(tmp_path / "run").run()
 
 
 def test_a_run_that_would_go_on_with_other_repartition_topics_is_refused(

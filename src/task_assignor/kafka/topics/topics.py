@@ -377,11 +377,14 @@ class KafkaTopics:
         if not outputs:
             return None
         clients = self._clients()
+        between = self._repartitions(application_id, topology)
+        # Nobody reads those that somebody adds while the run goes on.
+        declared = {topic.name: topology.repartitions[name].partitions for name, topic in between.items()}
         return KafkaResults(
             application_id,
             outputs,
-            self._repartitions(application_id, topology),
-            lambda name: len(self._describe(clients.connection, name).partitions),
+            between,
+            lambda name: declared.get(name) or len(self._describe(clients.connection, name).partitions),
             clients.connection,
             clients.reader,
         )
