@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,15 @@ def test_partitions_that_somebody_adds_meanwhile_get_no_rows(
     regrouped.check()
     with pytest.raises(TopicException, match="-by-group-repartition' has 7 partitions, but 3 are declared"):
         regrouped.application(tmp_path / "run").run()
+
+
+def test_rows_of_the_future_pass_through(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    """Brokers refuse records of more than an hour ahead."""
+    regrouped = Regrouped(kafka_cluster, unique, rows=100)
+    ahead = pa.array([round(time.time() * 1000) + days * 86_400_000 for days in (0, 1, 400)])
+    regrouped.write(pa.table({"key": [1, 2, 3], "at": ahead, "value": ["a", "b", "c"]}))
+    regrouped.application(tmp_path / "run").run()
+    regrouped.check()
 
 
 def test_a_run_that_would_go_on_with_other_repartition_topics_is_refused(

@@ -383,7 +383,8 @@ class KafkaTopics:
         return KafkaResults(
             application_id,
             outputs,
-            between,
+            # Rows have their times in them. Brokers refuse records of the future, and begin new files where times are far apart.
+            {name: attrs.evolve(topic, timestamp=None) for name, topic in between.items()},
             lambda name: declared.get(name) or len(self._describe(clients.connection, name).partitions),
             clients.connection,
             clients.reader,
