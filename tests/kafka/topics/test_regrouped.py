@@ -179,6 +179,17 @@ def test_rows_of_the_future_pass_through(kafka_cluster: KafkaCluster, unique: Un
     regrouped.check()
 
 
+def test_a_name_that_is_too_long_for_kafka_is_told_with_its_parts(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    regrouped = Regrouped(kafka_cluster, unique, rows=10)
+    regrouped.application_id = "x" * 240
+    with pytest.raises(
+        TopicException, match=r"-by-group-repartition' in Kafka, of .* of application.id and the name of a"
+    ):
+        regrouped.application(tmp_path / "run").run()
+
+
 def test_a_run_that_would_go_on_with_other_repartition_topics_is_refused(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from task_assignor.kafka.topics.connection import Connection, answers
 from task_assignor.kafka.topics.rights import GROUP, check_rights
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import listed
+from task_assignor.sdk.text import NAME_RULE, is_name, listed
 
 _log = logger_of(__name__)
 COMPACTED: Final = {"cleanup.policy": "compact"}
@@ -22,6 +22,20 @@ PURGED: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.by
 """Of window stores, from which the application removes what has expired, and repartition topics, from which it removes what was read."""
 _SEGMENTS: Final = {"segment.bytes": str(50 << 20)}
 """What is removed gives its disk back by whole segments, which have a gigabyte else."""
+
+
+def check_names(names: Collection[str]) -> None:
+    """See to it that internal topics can have the names that are made for them: they may be too long.
+
+    Raises:
+        TopicException: one cannot.
+    """
+    for name in names:
+        if not is_name(name):
+            raise TopicException(
+                f"The internal topic would be {name!r} in Kafka, of {len(name)} characters, but a name must have {NAME_RULE}. It is "
+                "made of application.id and the name of a store or a repartition topic: maybe shorten one of them."
+            )
 
 
 def create_internal_topics(connection: Connection, partitions: Mapping[str, int], purged: Collection[str]) -> None:

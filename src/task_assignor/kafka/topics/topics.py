@@ -28,7 +28,7 @@ from task_assignor.kafka.topics.committed import (
     warn_of_more_partitions,
 )
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.creation import check_group, check_settings, create_internal_topics
+from task_assignor.kafka.topics.creation import check_group, check_names, check_settings, create_internal_topics
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.offsets import high_watermarks
@@ -280,6 +280,7 @@ class KafkaTopics:
             for shape in topology.shapes(application_id)
         ]
         changelogs = {topic for shape in shapes for topic in shape.changelog_topics}
+        check_names(sorted({*changelogs, *between}))
         existing = {
             name: len(found.partitions)
             for name in sorted({*changelogs, *between})
