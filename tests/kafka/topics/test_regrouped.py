@@ -5,22 +5,26 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka import OFFSET_INVALID, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics import KafkaTopic, KafkaTopics, committed, transactions
 from task_assignor.kafka.topics.transactions import TaskTransactions
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
     BatchesCommitted,
+    ClientJoined,
     CommitLogException,
     LocalProcessLauncher,
     Processor,
@@ -53,13 +57,20 @@ class ToGroups(Processor):
 
 
 class DiesBeforeItTells(ToGroups):
-    """Dies once when its first transaction is over, before the coordinator hears of it."""
+    """Dies once when its first transaction is over, before the coordinator hears of it.
 
-    def __init__(self, marker: str) -> None:
+    Args:
+        marker: the file that says that it has.
+        room: characters of metadata that brokers take; where they are few, it says nothing of ends.
+    """
+
+    def __init__(self, marker: str, room: int) -> None:
         self._marker = marker
+        self._room = room
 
     def init(self, context: TaskContext) -> None:
         """Kafka's commit is the last that it does."""
+        setattr(committed, "_MOST_METADATA", self._room)  # noqa: B010 (it is final)
         commit, marker = TaskTransactions._commit, self._marker
 
         def dies(transactions: TaskTransactions, *arguments: Any) -> None:
@@ -69,6 +80,24 @@ class DiesBeforeItTells(ToGroups):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         TaskTransactions._commit = dies  # type: ignore[assignment,method-assign]
+
+
+class DoesNotSayWhere(ToGroups):
+    """Records are said to be there, but not at which offsets, as of those that are sent a second time."""
+
+    def __init__(self) -> None:
+        self._noting = transactions._noting
+
+    def init(self, context: TaskContext) -> None:
+        """Only of outputs."""
+
+        def nowhere(ends: dict[Any, int], place: Any) -> Callable[[Any, Any], None]:
+            note = self._noting(ends, place)
+            if isinstance(place, str):
+                return note
+            return lambda error, _: note(error, SimpleNamespace(offset=lambda: OFFSET_INVALID))
+
+        setattr(transactions, "_noting", nowhere)  # noqa: B010
 
 
 class Regrouped:
@@ -135,14 +164,40 @@ class Regrouped:
         assert found == {group: groups.count(group) for group in groups}
 
 
+@pytest.mark.parametrize("room", [4096, 1])
+@pytest.mark.parametrize("is_hidden", [False, True])
 def test_what_was_written_by_who_died_before_it_told_is_read(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, room: int, is_hidden: bool
+) -> None:
+    """Nothing is written after it that would tell of it; a transaction that is open may hide it, too."""
+    regrouped = Regrouped(kafka_cluster, unique, rows=100, partitions=1)
+    stranger = Producer({"bootstrap.servers": regrouped.servers, "transactional.id": unique("stranger")})
+    stranger.init_transactions(60)
+    hides, ended = threading.Event(), threading.Event()
+
+    def hide(event: RunEvent) -> None:
+        if isinstance(event, ClientJoined) and is_hidden and not hides.is_set():
+            hides.set()
+            stranger.begin_transaction()
+            for partition in range(3):
+                stranger.produce(regrouped.internal, b"nothing that anybody reads", partition=partition)
+            assert not stranger.flush(60)
+        elif isinstance(event, BatchesCommitted) and hides.is_set() and not ended.is_set():
+            ended.set()
+            stranger.abort_transaction(60)
+
+    dying = functools.partial(DiesBeforeItTells, str(tmp_path / "died"), room)
+    result = regrouped.application(tmp_path / "run", dying).run(hide)
+    assert result.lost_clients
+    assert ended.is_set() == is_hidden
+    regrouped.check()
+
+
+def test_what_is_written_is_read_though_kafka_does_not_say_where_it_is(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
-    """Nothing is written after it that would tell of it."""
     regrouped = Regrouped(kafka_cluster, unique, rows=100, partitions=1)
-    dying = functools.partial(DiesBeforeItTells, str(tmp_path / "died"))
-    result = regrouped.application(tmp_path / "run", dying).run()
-    assert result.lost_clients
+    regrouped.application(tmp_path / "run", DoesNotSayWhere).run()
     regrouped.check()
 
 
