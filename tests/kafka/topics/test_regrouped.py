@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kafka
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -157,6 +158,13 @@ class Regrouped:
             **given,
         )
 
+    def forget_offsets(self) -> None:
+        """The group has none of the source any more."""
+        admin = kafka.KafkaAdminClient(bootstrap_servers=self.servers)
+        forgotten = [kafka.TopicPartition(self.source, partition) for partition in range(self.partitions)]
+        admin.delete_group_offsets(self.application_id, forgotten)
+        admin.close()
+
     def check(self) -> None:
         """The newest count of each group is that of a plain computation."""
         found = {row["group"]: row["rows"] for row in rows_of(self.servers, self.counts)}
@@ -232,6 +240,22 @@ def test_rows_of_the_future_pass_through(kafka_cluster: KafkaCluster, unique: Un
     regrouped.write(pa.table({"key": [1, 2, 3], "at": ahead, "value": ["a", "b", "c"]}))
     regrouped.application(tmp_path / "run").run()
     regrouped.check()
+
+
+def test_rows_are_not_counted_again_where_only_readers_are_known(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Kafka forgets the offsets of each partition by itself."""
+    regrouped = Regrouped(kafka_cluster, unique, rows=100)
+    regrouped.application(tmp_path / "run").run()
+    regrouped.forget_offsets()
+    # The folder knows how far it is.
+    regrouped.add(100)
+    regrouped.application(tmp_path / "run").run()
+    regrouped.check()
+    regrouped.forget_offsets()
+    with pytest.raises(TopicException, match=r"-repartition' has records of a former life"):
+        regrouped.application(tmp_path / "other").run()
 
 
 def test_a_name_that_is_too_long_for_kafka_is_told_with_its_parts(

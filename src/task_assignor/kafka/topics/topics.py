@@ -307,8 +307,12 @@ class KafkaTopics:
         create_internal_topics(connection, create, purged)
         for name in create:
             self._describe(connection, name, INTERNAL, if_absent="wait")
-        if is_new and not last_commits(connection, application_id, topology, tasks):
-            _check_is_empty(connection, {name: count for name, count in between.items() if name in existing})
+        if is_new:
+            last = last_commits(connection, application_id, topology, tasks)
+            known = {(task.topology_name, task.subtopology) for task in last}
+            unknown = [name for name, writer in topology.writers.items() if writer not in known]
+            found = {topic_of(application_id, topology, name) for name in unknown} & existing.keys()
+            _check_is_empty(connection, {name: between[name] for name in found})
         self._ids.clear()
         for name in (*outputs, *changelogs, *between):
             self._partitions_of(connection, name)
@@ -452,7 +456,7 @@ class KafkaTopics:
 
 
 def _check_is_empty(connection: Connection, repartitions: Mapping[str, int]) -> None:
-    """Nobody knows any more what was made of which records: what is in repartition topics would be counted once more.
+    """Nobody knows any more what was made of which records: what is in these repartition topics would be counted once more.
 
     Args:
         connection: the process's connection.
