@@ -289,8 +289,6 @@ class Anything(RecordProcessor):
             "What makes the forwarded output 'made' has changed the column 'k'",
         ),
         (functools.partial(Anything, [{"n": 1, "at": 5}]), "'made' has changed the column 'at'"),
-        (functools.partial(Anything, [{"m": 1}]), r"rows for the forwarded output 'made' have no columns \['n'\]"),
-        (functools.partial(Anything, [{"n": "a"}]), "Failed to parse string: 'a'"),
         (WrongNumber, r"for 2 rows made_of is \(0,\)"),
         (WrongRow, "made_of has 2, and the batch 2 rows of it"),
         (WrongKind, r"for 2 rows made_of is \(True, False\)"),
@@ -306,6 +304,29 @@ def test_what_cannot_be_forwarded_ends_the_run(tmp_path: Path, processor: Any, m
     makes = SubTopology("makes", "x", processor, outputs=Forwarded("made", NUMBER), bad_records="skip")
     with pytest.raises(ProcessorException, match=f"of sub-topology 'makes' failed in task 0_0, batch 0 .*{message}"):
         run_task(tmp_path, Topology([makes, told(Told, "made")]), {"x": [1, 2]}, [1_000])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"m": 1}, r"columns \['m'\] that the output 'made' does not declare; it declares \['k', 'at', 'n'\]"),
+        ({"n": "a"}, "Failed to parse string: 'a'"),
+    ],
+)
+def test_a_row_that_does_not_fit_what_is_forwarded_is_a_bad_record(
+    tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    for policy in ("stop", "skip"):
+        processor = functools.partial(Anything, [row])
+        makes = SubTopology("makes", "x", processor, outputs=Forwarded("made", NUMBER), bad_records=policy)
+        topology = Topology([makes, told(Told, "made")])
+        if policy == "stop":
+            with pytest.raises(ProcessorException, match=f"at the record x, partition 0, offset 0.*{message}"):
+                run_task(tmp_path / policy, topology, {"x": [1, 2]}, [1_000])
+        else:
+            found = run_task(tmp_path / policy, topology, {"x": [1, 2]}, [1_000])
+            assert found
+            assert not any(row["what"].startswith("made") for rows in found.values() for row in rows)
 
 
 def test_rows_of_records_of_another_source_end_the_run(tmp_path: Path) -> None:

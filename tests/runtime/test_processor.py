@@ -17,6 +17,7 @@ from task_assignor.runtime import (
     RecordProcessor,
     SubTopology,
     TaskContext,
+    TopicException,
     TopicSpec,
     Topology,
     TopologyException,
@@ -282,6 +283,40 @@ def test_a_row_without_columns_or_types_is_an_error_of_its_record(row: dict[str,
     with pytest.raises(ValueError, match=told):
         _given(lambda _: [row], 2)
     assert _given(lambda record: [row] if record["k"] else [], 2, "skip") == []
+
+
+DECLARED = pa.schema([("x", pa.int64()), pa.field("y", pa.int64(), nullable=False)])
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"x": 1, "y": 2, "z": 3}, r"columns \['z'\] that the output 'o' does not declare; it declares \['x', 'y'\]"),
+        ({"x": 1}, "The column 'y' for the output 'o' is declared as never null, but has nulls"),
+        ({"x": 1.5, "y": 2}, "The column 'x' for the output 'o' has type double and cannot be cast to int64"),
+    ],
+    ids=["unknown", "lacking", "type"],
+)
+def test_what_an_output_declares_decides_about_each_row_alone(row: dict[str, Any], told: str, at_once: int) -> None:
+    """A column that it lacks was dropped; one that a row lacks was null or an error, as the other rows of the batch had it."""
+    rows = [{"x": 1, "y": 2}, row, {"y": 3}, {"y": 4, "x": None}]
+    topic = TopicSpec("a", 1, pa.schema([("k", pa.int64())]), ("k",))
+    records = pa.table([pa.array(range(len(rows)))], schema=topic.schema)
+
+    def kept_of(bad_records: LeftOut) -> list[Any]:
+        found: list[Any] = []
+        context = TaskContext("app", TaskId(0, 0), {"a": topic}, ("o",), {}, bad_records, schemas={"o": DECLARED})
+        for start in range(0, len(rows), at_once):
+            context.begin(0, {"a": (start, start + at_once)})
+            batch = {"a": records.slice(start, at_once)}
+            table = Gives(lambda record: [rows[record["k"]]]).process_batch(batch, context)
+            found += [] if table is None else table.cast(DECLARED).to_pylist()
+        return found
+
+    with pytest.raises((ValueError, TopicException), match=told):
+        kept_of("stop")
+    assert kept_of("skip") == [{"x": 1, "y": 2}, {"x": None, "y": 3}, {"x": None, "y": 4}]
 
 
 def test_dates_and_nothing_of_numpy_are_taken_without_a_schema() -> None:

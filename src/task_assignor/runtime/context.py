@@ -420,6 +420,14 @@ class TaskContext:
         """Called by the runtime: the source of whose records the rows of the only output are made, if that is forwarded."""
         return self._forwarding.sources.get(self.outputs[0]) if len(self.outputs) == 1 else None
 
+    def declared(self) -> tuple[str, pa.Schema, tuple[str, ...]] | None:
+        """Called by processors of ours: the only output, what it declares, and which of its columns rows may lack since they are forwarded."""
+        schema = self._schemas.get(self.outputs[0]) if len(self.outputs) == 1 else None
+        if schema is None:
+            return None
+        source = self.forwards()
+        return self.outputs[0], schema, () if source is None else tuple(self.topics[source].kept_columns)
+
     def check_forwards(self, batch: Mapping[str, pa.Table]) -> None:
         """Called by processors of ours, which another one may call: what they forward is made of the rows as they came.
 

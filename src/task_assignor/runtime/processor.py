@@ -13,7 +13,7 @@ from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
 from task_assignor.runtime.frames import to_records
-from task_assignor.runtime.rows import check_times, exact_table, inferred, kept, likely
+from task_assignor.runtime.rows import as_declared, check_times, exact_table, inferred, kept, likely
 from task_assignor.sdk.text import shown
 
 _Mark: TypeAlias = tuple[int, dict[str, int]]
@@ -77,7 +77,7 @@ class RecordProcessor(Processor):
         """
 
     def output_schema(self) -> pa.Schema | None:
-        """Schema of the rows that `process` returns; None: taken from the rows of each batch.
+        """Schema of the rows that `process` returns; None: what the only output declares, else taken from the rows of each batch.
 
         A column that a row lacks is null in it; one that the schema lacks, and a value that its type cannot hold as it is (1.5 as
         an integer), is an error of the record.
@@ -146,23 +146,25 @@ def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext)
     if not found:
         return None
     table = None
+    declared = context.declared() if schema is None else None
     try:
         if schema is not None:
             return _known(exact_table(found, schema), made, context)
         table = inferred(found)
         check_times(found, table.schema)
-        return _known(table, made, context)
+        return _known(table if declared is None else as_declared(table, *declared), made, context)
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
-        if schema is None:
+        if schema is None and declared is None:
             schema = likely(found) if table is None else table.schema
-        tables = [schema.empty_table()]
+        tables = [] if schema is None else [schema.empty_table()]
     fitting: list[_Made] = []
     bad: list[tuple[_Made, str]] = []
     for one in made:
         topic, row, rows, _ = one
         context.stand_at(topic, row)
         try:
-            tables.append(exact_table(rows, schema))
+            # What is declared decides about each record alone, whatever others of the batch have.
+            tables.append(as_declared(inferred(rows), *declared) if declared is not None else exact_table(rows, schema))
             fitting.append(one)
         except Exception as error:  # noqa: BLE001 - whatever does not fit: its record is named
             _raise_if_it_stops(error, context)
@@ -173,7 +175,9 @@ def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext)
             context.forget(*done)
     for (topic, row, _, _), why in bad:
         context.leave_out(topic, [row], why)
-    return _known(pa.concat_tables(tables), fitting, context)
+    if not tables:
+        return None
+    return _known(pa.concat_tables(tables, promote_options="default"), fitting, context)
 
 
 def _known(table: pa.Table, made: list[_Made], context: TaskContext) -> pa.Table:

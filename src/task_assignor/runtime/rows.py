@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import exact_array, in_own_memory, not_a_table, retyped, without_numpy
+from task_assignor.runtime.frames import exact_array, in_own_memory, not_a_table, padded, retyped, without_numpy
+from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.sdk.text import failure
 
 Rows: TypeAlias = pa.Table | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -75,6 +76,29 @@ def _array_of(values: list[Any]) -> pa.Array:
     found = pa.array(values)
     kind = retyped(found.type, _in_nanoseconds)
     return pa.array(values, kind) if kind != found.type and any(map(_has_nanoseconds, values)) else found
+
+
+def as_declared(table: pa.Table, output: str, declared: pa.Schema, kept: Collection[str]) -> pa.Table:
+    """Rows with the columns that their output declares; what they lack is null.
+
+    Args:
+        table: what `inferred` has found.
+        output: name of the output.
+        declared: its columns.
+        kept: those of them that rows may lack, since they stay as they are in what the rows are made of.
+
+    Raises:
+        ValueError: a row has another column.
+        TopicException: a value does not fit, or is lacking where none may be null.
+    """
+    names = table.schema.names
+    if unknown := set(names) - set(declared.names):
+        raise ValueError(
+            f"a row has columns {sorted(unknown)} that the output {output!r} does not declare; it declares {declared.names}"
+        )
+    there = [field for field in declared if field.name in names or field.name not in kept]
+    schema = pa.schema([table.schema.field(field.name) if field.name in kept else field for field in there])
+    return fit_to_schema(padded(table, schema), schema, f"the output {output!r}")
 
 
 def check_times(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
