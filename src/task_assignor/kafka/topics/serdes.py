@@ -143,10 +143,13 @@ class JsonSerde:
             ) from None
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
-        """One value for each row."""
-        self.check(rows.schema)
+        """One value for each row; a column of which no row of the batch says the type, since all are null or empty, has nulls."""
+        schema = pa.schema([field.with_type(retyped(field.type, _if_unknown)) for field in rows.schema])
+        self.check(schema)
         if not rows.num_rows:
             return []
+        if schema != rows.schema:
+            rows = rows.cast(schema)
         if not rows.num_columns:
             return [b"{}"] * rows.num_rows
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -219,6 +222,10 @@ def _is_json(kind: pa.DataType, *, nested: bool = False) -> bool:
 
 def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+
+
+def _if_unknown(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_null(kind) else kind
 
 
 def _check_years(name: str, column: pa.ChunkedArray) -> None:
