@@ -443,3 +443,13 @@ def test_a_column_that_has_no_type_yet_is_written_as_it_is() -> None:
     assert JsonSerde().serialize(rows) == [b'{"n":1,"gift":null,"tags":[],"of":{"x":null}}']
     with pytest.raises(SerializationException, match="'gift' has type null, which JSON cannot say"):
         JsonSerde().check(rows.schema)
+
+
+def test_outputs_that_go_into_files_are_told_where_a_topic_is_used_by_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """One letter was missing, and the results of an application were not where they were looked for."""
+    topics = [KafkaTopic(name, SCHEMA, key="n") for name in ("left", "right", "joind")]
+    for used, told in ((topics, 1), (topics[:2], 0)):
+        caplog.clear()
+        KafkaTopics({"bootstrap.servers": "127.0.0.1:1"}, used).prepare("app", join_of("left", "right"), [])
+        assert caplog.text.count("The outputs (joined) go into files") == told
+        assert caplog.text.count("nothing reads or writes: joind.") == told

@@ -257,6 +257,7 @@ class KafkaTopics:
                 committed.
         """
         if not self._outputs(topology):
+            self._warn_of_unused(topology)
             return
         connection = self._clients().connection
         check_group(connection, application_id)
@@ -394,6 +395,18 @@ class KafkaTopics:
             clients.connection,
             clients.reader,
         )
+
+    def _warn_of_unused(self, topology: Topology) -> None:
+        """Outputs go into files; somebody may have thought that they go into a topic."""
+        unused = [topic.name for topic in self.topics if topic.name not in topology.sources]
+        written = {output.name for sub in topology.sub_topologies for output in sub.written}
+        outputs = sorted(written - {*topology.repartitions})
+        if unused and outputs:
+            _log.warning(
+                "The outputs (%s) go into files, since KafkaTopics has none of these names. What it has and nothing reads or writes: %s.",
+                listed(outputs),
+                listed(unused),
+            )
 
     def _outputs(self, topology: Topology) -> dict[str, KafkaTopic]:
         """Output -> its topic; none, if none is declared."""
