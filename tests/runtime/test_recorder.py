@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from task_assignor.runtime import Rebalanced, ResultRefused, RunStopping
+from task_assignor.runtime import BatchesCommitted, Rebalanced, ResultRefused, RunStopping
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.recorder import Recorder
@@ -30,11 +30,26 @@ def test_a_run_that_goes_on_for_months_keeps_the_newest_events(tmp_path: Path) -
     assert repr(result) == f"<RunResult of {result}>"
 
 
+def test_a_result_tells_of_its_run_and_of_what_was_left_out(tmp_path: Path) -> None:
+    """It counted the batches of all runs in the folder beside its own rows, and half of the records could be late without a word."""
+    log = RunLog(MemoryStorage(), "shop", 1)
+    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), [], log.document))
+    for commit, counters in ((8, {"late": 3, "other": 5}), (9, {"late": 1, "bad_records": 1})):
+        batches = {TaskId(0, 0): commit, TaskId(0, 1): commit}
+        recorder(BatchesCommitted(commit, 1, batches, 10, 2, {}, 0.1, 0, counters=counters))
+    recorder.close()
+    log.close()
+    result = recorder.result("shop", "run", 20)
+    assert (result.batches, result.batches_here, result.bad_records, result.late_records) == (20, 4, 1, 4)
+    told = "20 rows read, 4 rows written in 0 ms, 1 bad record left out, 4 late records left out; 4 batches committed"
+    assert told in str(result)
+
+
 def test_a_result_says_that_a_changed_processor_has_seen_nothing(tmp_path: Path) -> None:
     """Who changes a cell and runs it again in the same folder finds the rows of the old one there."""
     log = RunLog(MemoryStorage(), "shop", 1)
     recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), [], log.document))
-    hint = "No rows were new; for a processor that was changed those of before are, in another run_dir."
+    hint = "No rows were new (a processor that was changed sees those of before in another run_dir only)."
     assert hint in str(recorder.result("shop", "run", 7))
     assert hint not in str(recorder.result("shop", "run", 0))
     recorder(RunStopping("enough"))

@@ -190,7 +190,7 @@ def test_in_a_file_there_is_a_line_a_minute_while_rows_come(monkeypatch: pytest.
 
 
 def test_one_of_a_thing_is_not_said_as_several() -> None:
-    assert shown(RunFinished(1, 1, 2_000, 1.0)) == ["finished: 1 batch, 1 row in, 2,000 rows out, 1 rows/s"]
+    assert shown(RunFinished(1, 1, 2_000, 1.0)) == ["finished: 1 row in, 2,000 rows out, 1 rows/s"]
 
 
 def test_what_is_to_be_restored_is_told_with_the_time_that_is_left() -> None:

@@ -59,6 +59,9 @@ class RunResult:
         counts: how many there were of these four, by the name of the event.
         stopped: why the run ended before all rows were processed: what `request_stop` was told, or the signal; "": it did
             not.
+        batches_here: committed batches of this run alone.
+        bad_records: records that were left out since they could not be processed.
+        late_records: records that were left out since they came too late.
     """
 
     application_id: str
@@ -73,6 +76,9 @@ class RunResult:
     refused_results: tuple[ResultRefused, ...]
     counts: Mapping[str, int]
     stopped: str = ""
+    batches_here: int = 0
+    bad_records: int = 0
+    late_records: int = 0
 
     def __str__(self) -> str:
         rebalances, lost_clients, answers = (
@@ -82,10 +88,12 @@ class RunResult:
         refused = f", {counted(answers, 'late answer')} refused" if answers else ""
         stopped = f"Stopped: {self.stopped}. " if self.stopped else ""
         if self.batches and not self.rows_in and not self.stopped:
-            stopped = "No rows were new; for a processor that was changed those of before are, in another run_dir. "
+            stopped = "No rows were new (a processor that was changed sees those of before in another run_dir only). "
+        kinds = ((self.bad_records, "bad record"), (self.late_records, "late record"))
+        left_out = "".join(f", {counted(number, kind)} left out" for number, kind in kinds if number)
         return (
             f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
-            f"{duration(round(self.seconds * 1000))}; {counted(self.batches, 'batch', 'batches')} committed, "
+            f"{duration(round(self.seconds * 1000))}{left_out}; {counted(self.batches_here, 'batch', 'batches')} committed, "
             f"{counted(rebalances, 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
         )
 
@@ -124,6 +132,9 @@ class Recorder:
         self._counts: Counter[str] = Counter()
         self.rows_in = 0
         self.rows_out = 0
+        self.batches = 0
+        self.bad_records = 0
+        self.late_records = 0
         self.stopped = ""
         self.first: float | None = None
         self.last = 0.0
@@ -136,6 +147,9 @@ class Recorder:
             case BatchesCommitted():
                 self.rows_in += event.rows_in
                 self.rows_out += event.rows_out
+                self.batches += len(event.batches)
+                self.bad_records += event.counters.get("bad_records", 0)
+                self.late_records += event.counters.get("late", 0)
             case RunStopping():
                 self.stopped = event.reason
         if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
@@ -195,4 +209,7 @@ class Recorder:
             tuple(self._events[ResultRefused]),
             dict(self._counts),
             self.stopped,
+            self.batches,
+            self.bad_records,
+            self.late_records,
         )

@@ -132,8 +132,7 @@ class RunScreen:
                 )
             case RunFinished():
                 self.say(
-                    f"finished: {counted(event.batches, 'batch', 'batches')}, {counted(event.rows_in, 'row')} in, "
-                    f"{counted(event.rows_out, 'row')} out, "
+                    f"finished: {counted(event.rows_in, 'row')} in, {counted(event.rows_out, 'row')} out, "
                     f"{event.rows_in / max(event.seconds, 1e-3):,.0f} rows/s",
                     "green",
                 )
