@@ -159,12 +159,19 @@ def _sub(name: str, source: str, **more: object) -> SubTopology:
     ("make", "message"),
     [
         (lambda: Topology([]), "no sub-topologies"),
-        (lambda: Topology([_sub("a", "x"), _sub("a", "y")]), "sub-topology 'a' is there twice"),
+        (lambda: Topology([_sub("a", "x"), _sub("a", "y")]), r"sub-topology 'a' is there twice\. Maybe"),
         (
             lambda: Topology([_sub("a", "x", stores=[STORE]), _sub("b", "y", stores=[STORE])]),
             "store 'store' is there twice",
         ),
-        (lambda: Topology([_sub("a", "x", outputs=["o"]), _sub("b", "y", outputs=["o"])]), "output 'o' is there twice"),
+        (
+            lambda: Topology([_sub("a", "x", outputs=["o"]), _sub("b", "y", outputs=["o"])]),
+            "output 'o' is there twice, in the sub-topologies 'a' and 'b'",
+        ),
+        (
+            lambda: Topology([_sub("a", "x", outputs=["o", "o"])]),
+            r"output 'o' is there twice, in the sub-topology 'a'\.",
+        ),
         (
             lambda: Topology([_sub("a", "x", outputs=["y"]), _sub("b", "y")]),
             "reads 'y', which is an output of this topology",

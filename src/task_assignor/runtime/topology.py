@@ -461,9 +461,11 @@ def _check_unique(what: str, named: Iterable[tuple[str, str]], advice: str = "Ma
     seen: dict[str, str] = {}
     for name, place in named:
         if name in seen:
-            raise TopologyException(
-                f"The {what} {name!r} is there twice, in the sub-topologies {seen[name]!r} and {place!r}. {advice}"
-            )
+            where = f", in the sub-topologies {seen[name]!r} and {place!r}"
+            if seen[name] == place:
+                # A sub-topology is its own place.
+                where = "" if name == place else f", in the sub-topology {place!r}"
+            raise TopologyException(f"The {what} {name!r} is there twice{where}. {advice}")
         seen[name] = place
 
 
