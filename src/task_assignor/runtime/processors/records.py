@@ -140,8 +140,8 @@ def leave_out_late(
             else "a record of another source or an earlier batch"
         )
         advice = (
-            f"Maybe a grace of {int(behind.max())} ms (what this batch needs), or late_records='skip', or write the topic "
-            "sorted by its timestamp"
+            f"Maybe late_records='skip', with which this run can go on; or, with another run_dir, a grace of {int(behind.max())} ms (what "
+            "this batch needs), or the topic sorted by its timestamp (in a repartition topic rows of different tasks are in no order of time)"
             if stops
             else "Too much to be left out without a word: maybe that one has a wrong time; else set late_limit_ms"
         )
