@@ -34,7 +34,7 @@ from task_assignor.sdk.config_keys import (
 from task_assignor.sdk.hidden import visible
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.snapshot_assignment import document_to_json
-from task_assignor.sdk.text import failure, listed, said, shown
+from task_assignor.sdk.text import failure_at, listed, said, shown
 from task_assignor.validation import ValidationReport, report_violations
 
 ASSIGNOR_KEY: Final = "task.assignor.class"
@@ -205,10 +205,7 @@ def _failure(assignor: type, error: BaseException) -> str:
     name = f"{assignor.__module__}.{assignor.__qualname__}"
     if isinstance(error, StreamsException):
         return f"The assignor {name} gave up: {said(error)}"
-    place = ""
-    for frame, line in traceback.walk_tb(_own_part(error)):
-        place = f" ({frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}, line {line})"
-    return f"The assignor {name} failed with {failure(error)}{place}"
+    return f"The assignor {name} failed with {failure_at(error)}"
 
 
 def _own_part(error: BaseException) -> TracebackType | None:

@@ -36,7 +36,7 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure, perhaps_inexact, said, shown
+from task_assignor.sdk.text import failure, failure_at, perhaps_inexact, said, shown
 from task_assignor.validation import ValidationReport, report_violations
 
 _log = logger_of(__name__)
@@ -165,7 +165,7 @@ class GroupLeader:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # `sys.exit`, or a panic of a library: it is the assignor's, not ours
-            raise AssignmentRejectedException(f"The assignor {name} failed with {failure(error)}") from error
+            raise AssignmentRejectedException(f"The assignor {name} failed with {failure_at(error)}") from error
         if inspect.isawaitable(answer):
             _close(answer)
             raise AssignmentRejectedException(

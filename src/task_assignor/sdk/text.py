@@ -107,6 +107,16 @@ def failure(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def failure_at(error: BaseException) -> str:
+    """The same with the place in the code that was called, if there is one: the innermost below who caught the error."""
+    trace, place = error.__traceback__, ""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+        code = trace.tb_frame
+        place = f" ({code.f_globals.get('__name__')}.{code.f_code.co_qualname}, line {trace.tb_lineno})"
+    return failure(error) + place
+
+
 def said(error: BaseException) -> str:
     """The text of an error that somebody else may have made; of one without a text its type.
 
