@@ -30,6 +30,7 @@ from task_assignor.runtime.machines.protocol import (
     TaskResult,
 )
 from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.partitioners import Partitioners
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
 from task_assignor.runtime.run_folder import RunLayout
@@ -177,6 +178,7 @@ class StreamTask:
         self._has_failed = False
         """The stores were taken back to where they are, but not what the processors may keep besides."""
         specs = {name: environment.topics[name].spec for name in topology.sources}
+        self._partitioners = Partitioners(task.partition, specs)
         self._processors = TaskProcessors(environment.application_id, task, topology, specs, self._state.stores)
 
     @property
@@ -277,6 +279,7 @@ class StreamTask:
         step("its sources are read")
         logs = self._logs(order)
         batch = TaskInput.read(order, self._topology.sources, self._topology.tables, logs)
+        self._partitioners.look(batch.rows)
         with self._whole_or_empty():
             # What the last batch changed counts now.
             self._state.keep()

@@ -189,14 +189,14 @@ def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec]) -> d
     if strange:
         raise TopologyException(
             f"{where}: the topics must be TopicSpec objects, but one is of the type {type(strange[0]).__name__}. Maybe "
-            "topics=[Topic.open(root, name).spec, ...]."
+            "topics=[Topic.open(root, name).spec, ...], of Kafka KafkaTopics.open(name).spec."
         )
     found = {spec.name: spec for spec in given}
     missing = [name for name in names if name not in found]
     if missing:
         raise TopologyException(
             f"{where} needs to know the columns of {missing} to make its stores; given were {sorted(found)}. "
-            "Maybe topics=[Topic.open(root, name).spec, ...]."
+            "Maybe topics=[Topic.open(root, name).spec, ...], of Kafka KafkaTopics.open(name).spec."
         )
     # Where its replicas are is no part of what is computed.
     return {name: attrs.evolve(found[name], racks=None) for name in names}
