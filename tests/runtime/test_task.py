@@ -552,7 +552,7 @@ def test_damage_to_a_shared_snapshot_is_made_good_or_told(
     restored = bench.restore(other)
     assert (restored.origin, restored.rows) == ("shared", 4), "one row a batch after the older one"
     assert _totals(other) == _totals(task)
-    assert "damaged" in caplog.text
+    assert "The snapshot of batch 3 in the folder of the run of task 0_0 cannot be used" in caplog.text
     assert Path(path).name in caplog.text
     for path in first.paths.values():
         _damage(bench.root / "run" / path, how)
