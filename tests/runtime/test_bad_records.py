@@ -156,7 +156,7 @@ def test_a_batch_of_which_no_row_fits_its_schema_is_left_out() -> None:
     ("row", "told"),
     [
         ({"share": 1.5}, "the column 'share' of a row is not of type int8: ArrowInvalid: 1.5 would become 1"),
-        ({"shares": 1}, r"a row has columns \['shares'\] that output_schema does not have; it has \['share'\]"),
+        ({"shares": 1}, r"a row has columns \['shares'\] that are not declared; declared are \['share'\]"),
     ],
 )
 def test_what_the_schema_of_the_rows_would_lose_is_an_error_of_the_record(row: dict[str, Any], told: str) -> None:

@@ -309,8 +309,8 @@ def test_what_cannot_be_forwarded_ends_the_run(tmp_path: Path, processor: Any, m
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"m": 1}, r"columns \['m'\] that the output 'made' does not declare; it declares \['k', 'at', 'n'\]"),
-        ({"n": "a"}, "Failed to parse string: 'a'"),
+        ({"m": 1}, r"columns \['m'\] that are not declared; declared are \['k', 'at', 'n'\]"),
+        ({"n": "a"}, "the column 'n' of a row is not of type int64: .*'a'"),
     ],
 )
 def test_a_row_that_does_not_fit_what_is_forwarded_is_a_bad_record(

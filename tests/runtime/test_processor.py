@@ -292,9 +292,9 @@ DECLARED = pa.schema([("x", pa.int64()), pa.field("y", pa.int64(), nullable=Fals
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ({"x": 1, "y": 2, "z": 3}, r"columns \['z'\] that the output 'o' does not declare; it declares \['x', 'y'\]"),
+        ({"x": 1, "y": 2, "z": 3}, r"columns \['z'\] that are not declared; declared are \['x', 'y'\]"),
         ({"x": 1}, "The column 'y' for the output 'o' is declared as never null, but has nulls"),
-        ({"x": 1.5, "y": 2}, "The column 'x' for the output 'o' has type double and cannot be cast to int64"),
+        ({"x": 1.5, "y": 2}, "the column 'x' of a row is not of type int64: ArrowInvalid: 1.5 would become 1"),
     ],
     ids=["unknown", "lacking", "type"],
 )
@@ -317,6 +317,26 @@ def test_what_an_output_declares_decides_about_each_row_alone(row: dict[str, Any
     with pytest.raises((ValueError, TopicException), match=told):
         kept_of("stop")
     assert kept_of("skip") == [{"x": 1, "y": 2}, {"x": None, "y": 3}, {"x": None, "y": 4}]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "found"),
+    [
+        (1_000, pa.timestamp("ms", "UTC"), dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)),
+        ("7", pa.int64(), 7),
+        ({"a": 1}, pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+        ([("a", 1)], pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    ],
+    ids=["number", "text", "dict", "pairs"],
+)
+def test_an_output_may_declare_what_arrow_would_not_find(value: object, kind: pa.DataType, found: object) -> None:
+    topic = TopicSpec("a", 1, pa.schema([("k", pa.int64())]), ("k",))
+    context = TaskContext("app", TaskId(0, 0), {"a": topic}, ("o",), {}, schemas={"o": pa.schema([("x", kind)])})
+    context.begin(0, {"a": (0, 2)})
+    batch = {"a": pa.table([pa.array([0, 1])], schema=topic.schema)}
+    table = Gives(lambda record: [{"x": value if record["k"] else None}]).process_batch(batch, context)
+    assert table is not None
+    assert table.column("x").to_pylist() == [None, found]
 
 
 def test_dates_and_nothing_of_numpy_are_taken_without_a_schema() -> None:

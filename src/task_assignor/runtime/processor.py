@@ -13,7 +13,7 @@ from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
 from task_assignor.runtime.frames import to_records
-from task_assignor.runtime.rows import as_declared, check_times, exact_table, inferred, kept, likely
+from task_assignor.runtime.rows import check_times, declared_table, exact_table, inferred, kept, likely
 from task_assignor.sdk.text import shown
 
 _Mark: TypeAlias = tuple[int, dict[str, int]]
@@ -150,9 +150,11 @@ def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext)
     try:
         if schema is not None:
             return _known(exact_table(found, schema), made, context)
+        if declared is not None:
+            return _known(declared_table(found, *declared), made, context)
         table = inferred(found)
         check_times(found, table.schema)
-        return _known(table if declared is None else as_declared(table, *declared), made, context)
+        return _known(table, made, context)
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
         if schema is None and declared is None:
             schema = likely(found) if table is None else table.schema
@@ -164,7 +166,7 @@ def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext)
         context.stand_at(topic, row)
         try:
             # What is declared decides about each record alone, whatever others of the batch have.
-            tables.append(as_declared(inferred(rows), *declared) if declared is not None else exact_table(rows, schema))
+            tables.append(declared_table(rows, *declared) if declared is not None else exact_table(rows, schema))
             fitting.append(one)
         except Exception as error:  # noqa: BLE001 - whatever does not fit: its record is named
             _raise_if_it_stops(error, context)

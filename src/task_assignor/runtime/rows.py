@@ -78,27 +78,35 @@ def _array_of(values: list[Any]) -> pa.Array:
     return pa.array(values, kind) if kind != found.type and any(map(_has_nanoseconds, values)) else found
 
 
-def as_declared(table: pa.Table, output: str, declared: pa.Schema, kept: Collection[str]) -> pa.Table:
-    """Rows with the columns that their output declares; what they lack is null.
+def declared_table(
+    rows: Sequence[Mapping[str, Any]], output: str, declared: pa.Schema, kept: Collection[str] = ()
+) -> pa.Table:
+    """The rows with the columns that their output declares; what they lack is null.
+
+    Values that are of another type, as far as Arrow can tell, are cast where nothing is lost: a number of milliseconds is a time.
 
     Args:
-        table: what `inferred` has found.
+        rows: the rows.
         output: name of the output.
         declared: its columns.
-        kept: those of them that rows may lack, since they stay as they are in what the rows are made of.
+        kept: those of them that all rows may lack, since they stay as they are in what the rows are made of.
 
     Raises:
-        ValueError: a row has another column.
-        TopicException: a value does not fit, or is lacking where none may be null.
+        ValueError, TopicException: a row has another column, or a value does not fit, or is lacking where none may be null.
     """
-    names = table.schema.names
-    if unknown := set(names) - set(declared.names):
-        raise ValueError(
-            f"a row has columns {sorted(unknown)} that the output {output!r} does not declare; it declares {declared.names}"
-        )
-    there = [field for field in declared if field.name in names or field.name not in kept]
-    schema = pa.schema([table.schema.field(field.name) if field.name in kept else field for field in there])
-    return fit_to_schema(padded(table, schema), schema, f"the output {output!r}")
+    names, what = {name for row in rows for name in row}, f"the output {output!r}"
+    _check_names(names, declared.names)
+    schema = pa.schema([field for field in declared if field.name in names or field.name not in kept])
+    try:
+        return fit_to_schema(exact_table(rows, schema), schema, what)
+    except Exception as error:  # noqa: BLE001 - whatever does not fit
+        try:
+            table = inferred(rows)
+            check_times(rows, table.schema)
+            found = [table.schema.field(field.name) if field.name in kept else field for field in schema]
+            return fit_to_schema(padded(table, schema), pa.schema(found), what)
+        except Exception:  # noqa: BLE001 - there is another one that says why
+            raise error from None
 
 
 def check_times(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
@@ -146,10 +154,13 @@ def exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     """The rows as columns of a schema; what they lack is null, and what would be lost is an error."""
     if rows:
         _check_has_columns(schema.names)
-    unknown = {name for row in rows for name in row} - set(schema.names)
-    if unknown:
-        raise ValueError(f"a row has columns {sorted(unknown)} that output_schema does not have; it has {schema.names}")
+    _check_names({name for row in rows for name in row}, schema.names)
     return pa.table(_exact_columns(rows, schema), schema=schema)
+
+
+def _check_names(names: Collection[str], declared: Sequence[str]) -> None:
+    if unknown := sorted(set(names) - set(declared)):
+        raise ValueError(f"a row has columns {unknown} that are not declared; declared are {declared}")
 
 
 def _exact_columns(rows: Sequence[Mapping[str, Any]], fields: Iterable[pa.Field]) -> list[pa.Array]:
