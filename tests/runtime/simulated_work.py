@@ -12,7 +12,7 @@ import msgspec
 
 from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, JobKind, Restore, Share, SnapshotFailed, SnapshotWritten
-from task_assignor.runtime.machines.client_values import Outcome, StateLost
+from task_assignor.runtime.machines.client_values import NothingYet, Outcome, StateLost
 from task_assignor.runtime.machines.encoding import encode, reader_of
 from task_assignor.runtime.machines.protocol import (
     START,
@@ -285,6 +285,8 @@ class Work:
         if client.will_raise and job.kind is JobKind.PROCESS:
             client.will_raise = False
             return TaskFailure(task, "processor", "the processor raised")
+        if job.kind is JobKind.PROCESS and self._random.random() < 0.03:
+            return NothingYet()
         if job.kind is JobKind.SNAPSHOT:
             assert position is not None
             if self._random.random() < 0.1:

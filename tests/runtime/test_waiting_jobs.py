@@ -1,4 +1,4 @@
-"""A job that only waits for others lets its client's thread begin something else; two processors never run at once for that."""
+"""A job that has nothing to do but to wait for others lets its client's thread begin something else; two processors never run at once for that."""
 
 from __future__ import annotations
 
@@ -20,8 +20,15 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.machines.client import JOBS_OF_A_THREAD
 from task_assignor.runtime.machines.client_task import Job, JobKind
-from task_assignor.runtime.machines.client_values import JobDone, JobWaits, Received, RunJob, SendToCoordinator
-from task_assignor.runtime.machines.protocol import START, Assign, Process, TaskDone
+from task_assignor.runtime.machines.client_values import (
+    JobDone,
+    JobWaits,
+    NothingYet,
+    Received,
+    RunJob,
+    SendToCoordinator,
+)
+from task_assignor.runtime.machines.protocol import START, Assign, GivenBack, Process, TaskDone
 from task_assignor.runtime.results import Made, Results, TaskResults
 from task_assignor.runtime.steps import Steps, only_waits
 from task_assignor.runtime.topics import FolderTopics
@@ -65,6 +72,17 @@ def test_no_more_jobs_than_so_many_are_begun_however_many_wait() -> None:
     assert begun == [_of(task) for task in TASKS[:JOBS_OF_A_THREAD]]
     result = result_of(an_order(TASKS[1], 0))
     assert machine.handle(JobDone(_of(TASKS[1]).job, result))[1:] == [_of(TASKS[JOBS_OF_A_THREAD])]
+
+
+def test_an_order_of_which_nothing_can_be_read_yet_is_given_back() -> None:
+    machine, jobs = _with_orders()
+    first, second = TASKS[:2]
+    assert machine.handle(JobDone(jobs[0].job, NothingYet())) == [
+        SendToCoordinator(GivenBack((an_order(first, 0),))),
+        _of(second),
+    ]
+    machine.validate_state()
+    assert machine.handle(Received(Process((an_order(first, 0),)))) == [], "it is the last in turn now"
 
 
 def test_a_work_says_once_it_waits_and_what_is_no_work_says_nothing() -> None:

@@ -140,6 +140,10 @@ def positions_on_disk(environment: TaskEnvironment, task: TaskId) -> tuple[Posit
     return tuple(sorted(found, key=attrgetter("batch", "generation"), reverse=True))
 
 
+class NothingYetError(Exception):
+    """None of the rows of an order can be read yet: a transaction that is open hides them. Nothing was done."""
+
+
 class StreamTask:
     """A task with its state.
 
@@ -267,6 +271,7 @@ class StreamTask:
 
         Raises:
             CorruptLogException: a source file cannot be read.
+            NothingYetError: none of the rows can be read yet.
             TaskMigratedException: another owner of the task has taken over.
             ProcessorException: the processor raised, or gave something that is no table.
             TaskCorruptedException: a store on disk cannot be read; it is empty now.
@@ -279,6 +284,8 @@ class StreamTask:
         step("its sources are read")
         logs = self._logs(order)
         batch = TaskInput.read(order, self._topology.sources, self._topology.tables, logs)
+        if batch.is_short and not batch.moves and not self._processors.is_due():
+            raise NothingYetError
         self._partitioners.look(batch.rows)
         with self._whole_or_empty():
             # What the last batch changed counts now.

@@ -99,6 +99,11 @@ class TaskInput:
             is_short=any(found.end is not None for found in fetched.values()),
         )
 
+    @property
+    def moves(self) -> bool:
+        """Something was read, be it without rows."""
+        return any(start < end for start, end in self.offsets.values())
+
     def of(self, source: str) -> tuple[str, Int64Array, pa.Table]:
         """As in `derived`, of a source that is made of a topic, or is one."""
         if source in self.derived:

@@ -39,6 +39,7 @@ from task_assignor.runtime.machines.client_values import (
     JobDone,
     JobWaits,
     LeaveRequested,
+    NothingYet,
     Outcome,
     Received,
     RunJob,
@@ -362,6 +363,9 @@ class ClientMachine:
                 if task.losses > MAX_LOSSES and is_wanted and task.role:
                     yield from self._answer(task, TaskFailed(failure))
                 elif is_answer and task.order is not None and task.state is not TaskState.ACTIVE:
+                    yield from self._answer(task, GivenBack((task.order,)))
+            case NothingYet():
+                if is_answer and task.order is not None:
                     yield from self._answer(task, GivenBack((task.order,)))
             case TaskResult():
                 task.position = outcome.position

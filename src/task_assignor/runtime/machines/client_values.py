@@ -70,7 +70,11 @@ class StateLost(Message, frozen=True):
     failure: TaskFailure
 
 
-Outcome = Restored | TaskResult | TaskFailure | SnapshotWritten | SnapshotFailed | StateLost | TaskClosed
+class NothingYet(Message, frozen=True):
+    """None of the rows of an order can be read yet, whoever asks: an open transaction hides them. The order is as good as not begun."""
+
+
+Outcome = Restored | TaskResult | NothingYet | TaskFailure | SnapshotWritten | SnapshotFailed | StateLost | TaskClosed
 
 
 @attrs.frozen

@@ -16,7 +16,7 @@ from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import TaskCorruptedException, TaskMigratedException
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed, SnapshotWritten
-from task_assignor.runtime.machines.client_values import Outcome, StateLost
+from task_assignor.runtime.machines.client_values import NothingYet, Outcome, StateLost
 from task_assignor.runtime.machines.protocol import Position, TaskClosed, TaskDone, TaskFailed, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.repartition import RepartitionLog
@@ -28,6 +28,7 @@ from task_assignor.runtime.storage import BackgroundWriter
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.sub_topology import is_ready_made
 from task_assignor.runtime.task import (
+    NothingYetError,
     StreamTask,
     TaskEnvironment,
     failure_of,
@@ -160,6 +161,8 @@ class TasksHere:
                 return task.process(job.order)
             assert job.restore is not None
             return task.restore(job.restore)
+        except NothingYetError:
+            return NothingYet()
         except TaskCorruptedException as error:
             _log.warning("The state of task %s on disk is damaged and built anew: %s", job.task, error)
             return StateLost(failure_of(job.task, error))
