@@ -50,7 +50,7 @@ class Folder:
         self.layout.storage.put(name, data)
         return FileRef(name, seal, tuple((field.name, str(field.type)) for field in rows.schema))
 
-    def record(self, number: int, files: dict[int, FileRef], generation: int = 1) -> CommitRecord:
+    def record(self, number: int, files: dict[int, FileRef], generation: int = 1, epoch: int = 1) -> CommitRecord:
         """A commit record of those files."""
         tasks = {
             TaskId(0, partition): TaskCommit(
@@ -70,7 +70,7 @@ class Folder:
             )
             for partition, file in files.items()
         }
-        return CommitRecord(number, "app", 1, generation, 1_000, tasks)
+        return CommitRecord(number, "app", epoch, generation, 1_000, tasks)
 
 
 def _rows(*values: int) -> pa.Table:

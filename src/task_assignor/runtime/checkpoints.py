@@ -207,17 +207,34 @@ class Checkpoints:
         )
         self._storage.put(_name(checkpoint.number), as_document(checkpoint))
         try:
-            self._tidy(before, checkpoint)
+            if not self._is_replaced(checkpoint):
+                self._tidy(before, checkpoint)
         except OSError:
             # It takes up space, and is looked for again with the next checkpoint.
             self._looks_for_orphans = True
             _log.warning("What checkpoint %d has replaced could not be deleted", checkpoint.number, exc_info=True)
         return checkpoint
 
+    def _is_replaced(self, now: Checkpoint) -> bool:
+        """Whether another coordinator has begun, now that this checkpoint is written.
+
+        If none has, whoever begins later goes on from this checkpoint. Else the other one may be writing one that follows
+        an older one than `before`, and has files in it that were replaced in this one's past, but not in its own.
+        """
+        numbers = numbers_in(self._storage, COMMITS)
+        try:
+            return bool(numbers) and self._epoch_of(numbers[-1]) > now.epoch
+        except (FileNotFoundError, ValueError):
+            # It has gone for a checkpoint, which was not this one's; or nobody knows whose it is.
+            return True
+
+    def _epoch_of(self, number: int) -> int:
+        return open_document(self._storage, commit_name(number), CommitRecord).epoch
+
     def _tidy(self, before: Checkpoint, now: Checkpoint) -> None:
         """Delete what neither of these two checkpoints needs; what a crash leaves is found the next time.
 
-        Never what is newer: a coordinator that was replaced may wake up here, and all that is newer is the other one's.
+        Never what is newer: a coordinator that is replaced meanwhile may wake up here, and all that is newer is the other one's.
         """
         kept = {_name(before.number), _name(now.number), *before.history, *now.history}
         old = [

@@ -1,0 +1,52 @@
+"""A coordinator that was replaced goes on to write its checkpoints: it takes nothing from who has replaced it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from task_assignor.runtime import CommitLog, read_output
+from task_assignor.runtime.compaction import Upkeep
+from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
+from tests.runtime.test_commits import Folder, _rows
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_checkpoints_of_a_replaced_coordinator_do_not_delete_what_its_successor_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """Two of them, while the successor wrote its first one: what the first had merged and the second deleted was named in that."""
+    folder = Folder(tmp_path)
+    size = folder.file(0, 0, 0, _rows(0)).seal.size
+    upkeep = Upkeep(merged_bytes=5 * size // 2, retention_ms=0)
+    asleep = CommitLog(folder.root, upkeep)
+    asleep.open_epoch("app", "the first", 0)
+    asleep.append(folder.record(1, {0: folder.file(0, 1, 1, _rows(1))}))
+    asleep.write_checkpoint(1, SavedProgress())
+    asleep.append(folder.record(2, {0: folder.file(0, 2, 1, _rows(2))}))
+    for number in (3, 4):
+        asleep.append(folder.record(number, {}))
+    successor = CommitLog(folder.root, upkeep)
+    successor.open_epoch("app", "the second", 0)
+    successor.append(folder.record(6, {0: folder.file(0, 6, 1, _rows(6))}, epoch=2))
+    newest = successor._checkpoints.newest
+
+    def wakes() -> Checkpoint:
+        found = newest()
+        monkeypatch.undo()
+        for number in (3, 4)[:late]:
+            asleep.write_checkpoint(number, SavedProgress())
+        return found
+
+    monkeypatch.setattr(successor._checkpoints, "newest", wakes)
+    successor.write_checkpoint(6, SavedProgress())
+    assert read_output(folder.root, "out").column("x").to_pylist() == [1, 2, 6]
+    assert [record.number for record in CommitLog(folder.root).records()] == list(range(7))
+    for number in range(7, 12):
+        successor.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}, epoch=2))
+        successor.write_checkpoint(number, SavedProgress())
+    assert read_output(folder.root, "out").column("x").to_pylist() == [1, 2, *range(6, 12)]
+    assert [record.number for record in CommitLog(folder.root).records()] == list(range(12))
+    assert len(folder.layout.storage.list("replaced")) <= 1
+    assert len(list((folder.root / "checkpoints").iterdir())) == 2
