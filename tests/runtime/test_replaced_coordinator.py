@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from task_assignor.runtime import CommitLog, read_output
+from task_assignor.runtime import CommitLog, CommitLogException, read_output
+from task_assignor.runtime.checkpoints import commit_name
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
+from task_assignor.runtime.storage import Data, LocalStorage
 from tests.runtime.test_commits import Folder, _rows
+
+
+class _Slow(LocalStorage):
+    """Others do something before what is put if absent is there; of what is deleted some is there a while longer."""
+
+    sleeps: Callable[[], None] | None = None
+    first: frozenset[str] = frozenset()
+
+    def put_if_absent(self, name: str, data: Data) -> None:
+        sleeps, self.sleeps = self.sleeps, None
+        if sleeps is not None:
+            sleeps()
+        super().put_if_absent(name, data)
+
+    def delete(self, names: Iterable[str]) -> None:
+        super().delete(name for name in names if name in self.first or not self.first)
 
 
 @pytest.mark.parametrize("late", [1, 2])
@@ -50,3 +69,33 @@ def test_checkpoints_of_a_replaced_coordinator_do_not_delete_what_its_successor_
     assert [record.number for record in CommitLog(folder.root).records()] == list(range(12))
     assert len(folder.layout.storage.list("replaced")) <= 1
     assert len(list((folder.root / "checkpoints").iterdir())) == 2
+
+
+@pytest.mark.parametrize("begins", [0, 3])
+def test_who_slept_until_the_number_of_its_epoch_was_free_again_has_not_begun(tmp_path: Path, begins: int) -> None:
+    """It took the number for its own, also those that followed, and told of commits that do not count."""
+    folder = Folder(tmp_path)
+    other = CommitLog(folder.root, storage=_Slow(folder.root))
+    for number in range(begins):
+        other.append(folder.record(number, {}))
+
+    def commits() -> None:
+        storage = other._storage
+        assert isinstance(storage, _Slow)
+        for number in range(begins, begins + 9):
+            other.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+        for number in (begins + 4, begins + 8):
+            other.write_checkpoint(number, SavedProgress())
+            # An object store deletes in any order.
+            storage.first = frozenset([commit_name(begins)])
+
+    slow = _Slow(folder.root)
+    slow.sleeps = commits
+    asleep = CommitLog(folder.root, storage=slow)
+    with pytest.raises(
+        CommitLogException, match=r"Commit \d begins no epoch: .* A second coordinator runs on the same"
+    ):
+        asleep.open_epoch("app", "asleep", 0)
+    assert not (folder.root / commit_name(begins)).exists()
+    assert read_output(folder.root, "out").column("x").to_pylist() == list(range(begins, begins + 9))
+    assert CommitLog(folder.root).open_epoch("app", "me", 0).number == begins + 9

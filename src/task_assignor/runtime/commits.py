@@ -18,7 +18,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from task_assignor.runtime.checkpoints import COMMITS, NEW_RUN, Checkpoints, Written, commit_name, numbers_in
+from task_assignor.runtime.checkpoints import (
+    CHECKPOINTS,
+    COMMITS,
+    NEW_RUN,
+    Checkpoints,
+    Written,
+    commit_name,
+    numbers_in,
+)
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
@@ -252,7 +260,12 @@ class CommitLog:
         record = CommitRecord(
             newest.number + 1, application_id, newest.epoch + 1, newest.generation, now_ms, opened_by=opened_by
         )
-        self._recent.append(self._put(record))
+        written = self._put(record)
+        if self._checkpoints.newest().number >= record.number:
+            # Whoever slept in there until its number, and all that was committed under it, had gone for a checkpoint.
+            self._storage.delete([commit_name(record.number)])
+            raise self._is_below_a_checkpoint(record.number)
+        self._recent.append(written)
         self._began = checkpoint
         return record
 
@@ -365,6 +378,12 @@ class CommitLog:
                 f"Commit {number} cannot follow commit {number - 1}, which somebody else has replaced by a "
                 f"checkpoint: {self._storage.locate(commit_name(number - 1))} is not there. {_REPLACED}"
             )
+
+    def _is_below_a_checkpoint(self, number: int) -> CommitLogException:
+        return CommitLogException(
+            f"Commit {number} begins no epoch: a checkpoint of somebody else has replaced it, in {self._storage.locate(CHECKPOINTS)}. "
+            f"{_REPLACED}"
+        )
 
     def _who(self, number: int) -> str:
         try:
