@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -48,7 +49,7 @@ class Coordinator:
         progress: how far the tasks are, as it knows.
         epoch: its epoch.
         generation: the generation that it began.
-        asked: the checkpoint that it wants to be written beside the commits.
+        asked: the checkpoints that it wants to be written beside the commits, in order.
         is_over: it has ended.
     """
 
@@ -56,7 +57,7 @@ class Coordinator:
     progress: Progress
     epoch: int
     generation: int
-    asked: tuple[int, SavedProgress] | None = None
+    asked: deque[tuple[int, SavedProgress]] = attrs.field(factory=deque)
     is_over: bool = False
 
 
@@ -73,11 +74,13 @@ class RunWorld:
         self.storage = SteppedStorage(self.actors, _RUN)
         self.storage.on_created = self._created
         self.upkeep = Upkeep(
-            merged_bytes=chance.choice((3_000, 128 << 20)),
+            merged_bytes=chance.choice((1_000, 1_500, 3_000, 128 << 20)),
             retention_ms=chance.choice((0, 0, 300, 1 << 40)),
             history_bytes=chance.choice((1_000, 16 << 20)),
         )
         self.every = chance.choice((1, 2, 3, 8))
+        self.late = chance.choice((0.5, 2, 3))
+        """How late checkpoints are, as a power of ten."""
         self.records: list[CommitRecord] = []
         """Those that count, by number."""
         self.confirmed = -1
@@ -184,8 +187,8 @@ class RunWorld:
         number = progress.last_commit + 1
         markers = (Marker(f"m{number}", number, 0, 0),) if chance.random() < 0.1 else ()
         self._append(coordinator, tasks, snapshots=snapshots, markers=markers)
-        if number % self.every == 0 and coordinator.asked is None:
-            coordinator.asked = number, progress.saved()
+        if number % self.every == 0:
+            coordinator.asked.append((number, progress.saved()))
 
     def _process(self, coordinator: Coordinator, task: TaskId) -> TaskCommit:
         batch, generation = coordinator.progress.position(task).batch + 1, coordinator.generation
@@ -245,9 +248,12 @@ class RunWorld:
             if process.has_ended and not begun:
                 return
             self.actors.point()
-            if begun and begun[0].asked is not None:
-                begun[0].log.write_checkpoint(*begun[0].asked)
-                begun[0].asked = None
+            if begun and begun[0].asked:
+                # Some are late, and several wait: also those of a coordinator that is replaced meanwhile.
+                begins = self.actors.now + int(10 ** self.chance.uniform(0, self.late))
+                while self.actors.now < begins:
+                    self.actors.point()
+                begun[0].log.write_checkpoint(*begun[0].asked.popleft())
 
     # Readers.
 
@@ -307,10 +313,9 @@ class RunWorld:
         self._check_all(coordinator)
         for _ in range(4 * self.every):
             self._commit(coordinator)
-            if coordinator.asked is not None:
-                written = coordinator.log.write_checkpoint(*coordinator.asked)
+            if coordinator.asked:
+                written = coordinator.log.write_checkpoint(*coordinator.asked.popleft())
                 assert written is not None, "no checkpoint is written any more"
-                coordinator.asked = None
         self._check_all(coordinator)
         self._check_leftovers(coordinator)
 
