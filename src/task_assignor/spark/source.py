@@ -261,7 +261,12 @@ def rows_of_topic(root: str | Path, name: str) -> Rows:
         TopicException: there is no such topic.
     """
     storage, topic = topics_storage(root), Topic.open(root, name)
-    segments = [topic.segments(partition) for partition in range(topic.spec.partitions)]
+    while True:
+        version = topic.now
+        segments = [list(topic.segments(partition)) for partition in range(topic.spec.partitions)]
+        # Where lists have gone, a newer version has taken its place: all partitions are to be of one.
+        if topic.now is version:
+            break
     starts = topic.start_offsets()
     parts = {
         str(partition): [

@@ -1,0 +1,48 @@
+"""The rows of a topic as Spark's source sees them, while others append."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import Topic, append_topic, write_topic
+from task_assignor.runtime import topic_changes as changes
+from task_assignor.runtime import topic_versions as versions
+from task_assignor.runtime.topic_versions import Segment
+from task_assignor.spark.source import rows_of_topic
+
+
+def test_all_partitions_are_of_one_version_though_its_lists_go_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows that become visible together some partitions were seen with them, others without."""
+    for module in (versions, changes):
+        monkeypatch.setattr(module, "KEPT_VERSIONS", 2)
+    monkeypatch.setattr(versions, "LISTED_APPENDS", 1)
+    rows = pa.table({"n": list(range(40))})
+    write_topic(tmp_path, "t", rows.slice(0, 0), partitions=2, key=["n"])
+    write_topic(tmp_path, "other", rows, partitions=2, key=["n"])
+    other = Topic.open(tmp_path, "other")
+    second = other.read(1, 0, other.end_offset(1))
+    for number in range(6):
+        append_topic(tmp_path, "t", second.slice(number, 1))
+    really, calls = Topic.segments, []
+
+    def slowly(topic: Topic, partition: int, start: int = 0) -> Sequence[Segment]:
+        if topic.spec.name == "t":
+            calls.append(partition)
+            if len(calls) == 2:
+                monkeypatch.setattr(Topic, "segments", really)
+                for _ in range(20):
+                    append_topic(tmp_path, "t", rows)
+        return really(topic, partition, start)
+
+    monkeypatch.setattr(Topic, "segments", slowly)
+    found = rows_of_topic(tmp_path, "t")
+    assert calls == [0, 1]
+    counts = {part: end - (6 if part == "1" else 0) for part, end in found.ends.items()}
+    per_append = [other.end_offset(0), other.end_offset(1)]
+    assert counts["0"] // per_append[0] == counts["1"] // per_append[1], "an append is seen in part"
