@@ -211,6 +211,43 @@ def test_what_is_read_ahead_has_a_limit_in_bytes(
     assert (ahead.size, ahead.is_paused) == (0, False)
 
 
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_what_was_read_ahead_too_far_is_read_again_from_elsewhere(
+    kafka_cluster: KafkaCluster, unique: Unique, monkeypatch: pytest.MonkeyPatch, is_given_up: bool
+) -> None:
+    """A task goes on before the end of what it had read where its sources differ in time. The partition stayed paused then, and nothing came.
+
+    It needs more than 20 000 records ahead, or a partition that was paused and that nobody asked for in a minute.
+    """
+    name = unique("ahead")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=2)
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "enable.idempotence": True})
+    for number, value in enumerate(JsonSerde().serialize(stream(400, 1, seed=1))):
+        producer.produce(name, value, partition=number % 2)
+    assert producer.flush(60) == 0
+    monkeypatch.setattr("task_assignor.kafka.topics.reader._AHEAD", 50)
+    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
+    log.fetch(0, 0, 10)
+    ahead = log._reader._streams[name, 0]
+
+    def poll() -> None:
+        with log._reader._lock:
+            log._reader._tidy()
+
+    def is_paused() -> bool:
+        log.fetch(1, 0, 10)
+        poll()
+        return ahead.is_paused
+
+    wait_until(is_paused, "it is not read on")
+    if is_given_up:
+        monkeypatch.setattr("task_assignor.kafka.topics.reader._IDLE_S", 0.0)
+        poll()
+        assert not log._reader._streams
+        monkeypatch.undo()
+    assert log.fetch(0, 5, 200).rows.num_rows == 195
+
+
 def test_topics_that_are_not_there_are_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
     left, right = unique("left"), unique("right")
     make_topics(kafka_cluster.bootstrap_servers, left, partitions=2)

@@ -143,7 +143,10 @@ class RecordReader:
 
     def _unassign(self, topic: str, partition: int) -> None:
         assert self._consumer is not None
-        self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+        place = [TopicPartition(topic, partition)]
+        # Who assigns it again would find it paused as it was, and get nothing.
+        self._consumer.resume(place)
+        self._consumer.incremental_unassign(place)
 
     @staticmethod
     def _take(stream: _Stream, end: int) -> list[Any]:
