@@ -20,6 +20,7 @@ MODULES = (
     "bench_runtime_join",
     "bench_runtime_batches",
     "bench_runtime_continuous",
+    "bench_runtime_kafka",
     "bench_spark_join",
 )
 
