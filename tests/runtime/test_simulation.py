@@ -106,7 +106,7 @@ def test_clients_that_leave_as_they_should_cost_nothing() -> None:
 def test_a_run_that_all_clients_have_left_tells_how_long_it_waits_for_others() -> None:
     """Nothing was said for a minute, until it failed."""
     alone = 0
-    for seed in (*range(8), 230, 246):
+    for seed in range(220, 500):
         world, present = World(seed, clients=1, faults=0, changes=4), set()
         _finish(world)
         for event in world.events:
@@ -116,6 +116,9 @@ def test_a_run_that_all_clients_have_left_tells_how_long_it_waits_for_others() -
                 present.discard(event.member_id)
                 assert event.waits_ms == (0 if present else world.options.startup_timeout_ms)
                 alone += not present
+        if alone:
+            # It happens in one of sixty.
+            break
     assert alone
 
 
@@ -174,10 +177,12 @@ def _leader(chance: random.Random, tasks: Mapping[TaskId, TaskInfo]) -> Whimsica
 def test_restores_are_overtaken_by_snapshots_and_begin_again() -> None:
     """What they need is deleted while they run. That ends no run: newer snapshots are there, or on their way."""
     overtaken = 0
-    for seed in (17, 25):
+    for seed in range(40):
         world = World(seed, clients=3, faults=8, partitions=(1, 1, 1), rows=(200,), slow_restores=0.9, leader=_leader)
         _finish(world)
         overtaken += world.work.overtaken
+        if overtaken > 1:
+            break
     assert overtaken > 1
 
 
