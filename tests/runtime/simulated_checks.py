@@ -26,6 +26,7 @@ from task_assignor.runtime.machines.coordinator_values import (
 from task_assignor.runtime.machines.events import ClientLost, ResultRefused
 from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, Process, Stop, TaskFailed, TaskOrder, ToClient
 from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.sdk import TaskId
 from tests.runtime.simulated_outputs import check_outputs
 from tests.runtime.simulated_work import RUN, Connection, lineage_of
 
@@ -232,10 +233,15 @@ def check_everything_is_done(world: World) -> None:
     told = [record.number for record in CommitLog(RUN, storage=world.storage).records()]
     assert told == list(range(len(world.commits))), "the history does not say what was committed"
     read: dict[tuple[str, int], int] = {}
+    times: dict[TaskId, int] = {}
     for record in world.commits:
         for task, commit in record.tasks.items():
+            times[task] = commit.times.get("fed", commit.stream_time or 0)
             for topic, (_, end) in commit.offsets.items():
                 read[topic, task.partition] = end
+    if not world.is_growing:
+        newest = max((time for task, time in times.items() if task.subtopology == 0), default=0)
+        assert all(time == newest for task, time in times.items() if task.subtopology == 2), "a reader is behind"
     for topic, ends in {**world.last_ends, "fed": [len(rows) for rows in world.work.fed.rows]}.items():
         for partition, end in enumerate(ends):
             assert read.get((topic, partition), 0) == end

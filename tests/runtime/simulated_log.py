@@ -15,6 +15,7 @@ from task_assignor.runtime.machines.coordinator_values import Abandoned, Finishe
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.machines.repartitions import Repartitions
+from task_assignor.runtime.machines.topic_time import Writers
 from task_assignor.runtime.storage import as_document
 from task_assignor.sdk import StreamsException
 from tests.runtime.simulated_checks import check_commit
@@ -45,7 +46,10 @@ def new_coordinator(world: World) -> Coordinator:
         sources,
         world.ends,
         repartitions=Repartitions(
-            {"fed": world.partitions["fed"]}, {"fed": (None, 0)}, are_awaited=not world.is_growing
+            {"fed": world.partitions["fed"]},
+            {"fed": (None, 0)},
+            timed={"fed": Writers(sum(task.subtopology == 0 for task in world.tasks))},
+            are_awaited=not world.is_growing,
         ),
     )
     world.commits.append(opening)

@@ -39,6 +39,7 @@ from task_assignor.runtime.machines.records import (
     changelog_path,
     part_path,
 )
+from task_assignor.runtime.machines.topic_time import NO_TIME
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import Seal
 from task_assignor.sdk import TaskId
@@ -140,23 +141,41 @@ class Fed:
         partitions: of the topic.
         commits: the commit log, as it grows.
         storage: where its files are.
+        is_growing: who writes it may have read everything, and read on later.
 
     Attributes:
         rows: per partition what is at each offset: file and row.
     """
 
-    def __init__(self, partitions: int, commits: Sequence[CommitRecord], storage: MemoryStorage) -> None:
+    def __init__(
+        self, partitions: int, commits: Sequence[CommitRecord], storage: MemoryStorage, *, is_growing: bool
+    ) -> None:
         self._commits = commits
         self._storage = storage
+        self._is_growing = is_growing
         self.rows: list[list[str]] = [[] for _ in range(partitions)]
+        self._times: list[list[int]] = [[] for _ in range(partitions)]
 
     def commit(self, commit: TaskCommit) -> None:
-        """A task has written to it."""
+        """A task has written to it. The time of a row is how many rows the task has read up to it."""
         for routed in commit.repartitions.values():
-            first = 0
-            for rows, count in zip(self.rows, routed.rows, strict=True):
+            assert commit.stream_time is not None
+            first, before = 0, commit.stream_time - routed.file.rows
+            for rows, times, count in zip(self.rows, self._times, routed.rows, strict=True):
                 rows += [f"{routed.file.path} {row}" for row in range(first, first + count)]
+                times += range(before + first + 1, before + first + count + 1)
                 first += count
+
+    def time_after(self, order: TaskOrder, end: int) -> int:
+        """Up to which time all have come who write it, where a reader has come; none of the rows up to there is older than it was before."""
+        known = {offset: time for offset, time in order.times["fed"] if offset <= end}
+        assert list(known.values()) == sorted(known.values()), "the time of a topic goes back"
+        if not self._is_growing:
+            times = self._times[order.task.partition]
+            for offset in range(order.ranges["fed"][0], end):
+                time = max((time for first, time in known.items() if first <= offset), default=0)
+                assert times[offset] >= time, f"the row at offset {offset} is late"
+        return max(known.values(), default=NO_TIME)
 
     def check(self, order: TaskOrder) -> None:
         """An order names just the rows that were committed at these offsets, in files that are there."""
@@ -230,6 +249,7 @@ class Work:
         commits: the commit log, as it grows.
         storage: the folder of the run.
         fed: partitions of the repartition topic.
+        is_growing: who writes it may have read everything, and read on later.
 
     Attributes:
         files: (task, batch, generation) -> the lineage that the files of that try stand for.
@@ -240,7 +260,13 @@ class Work:
     """
 
     def __init__(
-        self, chance: random.Random, commits: Sequence[CommitRecord], storage: MemoryStorage, fed: int
+        self,
+        chance: random.Random,
+        commits: Sequence[CommitRecord],
+        storage: MemoryStorage,
+        fed: int,
+        *,
+        is_growing: bool = False,
     ) -> None:
         self._random = chance
         self._commits = commits
@@ -250,7 +276,7 @@ class Work:
         self._written_by: dict[tuple[TaskId, int, int], tuple[SimulatedClient, list[str]]] = {}
         """Who wrote the files of a try, and which."""
         self.restored: list[Restored] = []
-        self.fed = Fed(fed, commits, storage)
+        self.fed = Fed(fed, commits, storage, is_growing=is_growing)
         self.shared = Shared(storage)
         self._partitions_of_fed = fed
         self.overtaken = self.told_late = 0
@@ -303,7 +329,9 @@ class Work:
         client.memory[task] = lineage
         offsets = self._consumed(order)
         rows = sum(end - start for start, end in offsets.values())
-        reached = Position(order.batch, order.generation, order.base.changelog_offset + rows)
+        offset = order.base.changelog_offset + rows
+        times = {"fed": self.fed.time_after(order, offsets["fed"][1])} if "fed" in offsets else {}
+        reached = Position(order.batch, order.generation, offset, offset)
         client.positions[task] = reached
         name = (task, order.batch, order.generation)
         assert name not in self.files, f"two tries wrote the same file {name}"
@@ -323,7 +351,11 @@ class Work:
             counts = tuple(end - start for start, end in zip([0, *splits], [*splits, rows], strict=True))
             fed = f"repartition/fed/{where}"
             written[fed] = b"x"
-            routed = {"fed": RoutedFile(FileRef(fed, Seal(rows, 1, "")), counts)}
+            routed = {
+                "fed": RoutedFile(
+                    FileRef(fed, Seal(rows, 1, "")), counts, times=(offset - rows + 1, offset) if rows else None
+                )
+            }
         self._written_by[name] = (client, list(written))
         try:
             if not client.is_elsewhere:
@@ -332,7 +364,7 @@ class Work:
             return TaskFailure(task, "client", str(error))
         self.fed.check(order)
         result = TaskResult(task, order.batch, order.generation, offsets, outputs, changelogs, reached)
-        return msgspec.structs.replace(result, repartitions=routed)
+        return msgspec.structs.replace(result, repartitions=routed, times=times)
 
     def _consumed(self, order: TaskOrder) -> dict[str, tuple[int, int]]:
         """A task may leave rows of some sources for later, where others have more to come; never of all."""

@@ -159,7 +159,9 @@ class World:
         self.rebalances: list[RebalanceRecord] = []
         self.storage = MemoryStorage()
         self.partitions = {"left": partitions[0], "right": partitions[0], "alone": partitions[1], "fed": partitions[2]}
-        self.work = Work(self.random, self.commits, self.storage, self.partitions["fed"])
+        self.work = Work(
+            self.random, self.commits, self.storage, self.partitions["fed"], is_growing=idle_ms is not None
+        )
         self.faults_that = Faults(self)
         self.markers = SimulatedMarkers(self, markers)
         self.committed: dict[TaskId, Lineage] = {}

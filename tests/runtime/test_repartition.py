@@ -283,7 +283,7 @@ def test_every_row_is_in_one_piece_and_files_go_when_all_is_read(
         look()
         saved = decode(encode(SavedProgress(0, known.saved())), SavedProgress)
         again = Repartitions({"r": 3}, {"r": (None, 0)})
-        again.load(saved.repartitions)
+        again.load(saved.repartitions, {})
         assert again.saved() == known.saved()
         known = again if data.draw(st.booleans()) else known
     wanted = {path for rows_there, at in zip(written, read, strict=True) for path, _ in rows_there[at:]}

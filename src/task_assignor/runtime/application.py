@@ -318,6 +318,7 @@ class StreamsApplication:
             },
             self._topology.writers,
             {name: found.end_offsets() for name, found in self._between.items()},
+            self._topology.timed({name: topic.spec for name, topic in self._topics.items()}, self._tasks),
             are_awaited=not is_continuous and self._options.max_task_idle_ms != NEVER,
         )
         checkpoint, records = commits.opened()

@@ -119,6 +119,7 @@ class TaskContext:
         self._rows: Mapping[str, pa.Table] = {}
         self._row_offsets: Mapping[str, RowOffsets] = {}
         self._newest: Mapping[str, npt.NDArray[np.int64]] = {}
+        self._times: Mapping[str, npt.NDArray[np.int64]] = {}
         self._forwarded: list[tuple[str, pa.Table, npt.NDArray[np.int64] | None]] = []
         self._counters: dict[str, int] = {}
 
@@ -250,15 +251,22 @@ class TaskContext:
             )
         return newest
 
-    def newest_of_topic(self, topic: str) -> npt.NDArray[np.int64] | None:
-        """Of a derived stream (N + 1,) the newest time of its topic, within the batch, ms; None: it is a topic itself.
+    def time_of_topic(self, topic: str) -> npt.NDArray[np.int64] | None:
+        """(N + 1,) the time of a topic at each row of a source within the batch, then at its end, ms; None: the rows say it.
 
-        Up to each of its rows, then up to the end of the batch: rows that it leaves out count.
+        Of a derived stream it is the newest time of its topic up to there: rows that it leaves out count. Of a repartition topic,
+        and of what is derived from it, it is that up to which all have come who write it: rows may be newer.
 
         Args:
-            topic: its name.
+            topic: name of the source.
         """
+        if topic in self._times:
+            return self._times[topic]
         return self._newest.get(topic) if topic in self._roots else None
+
+    def is_written_by_many(self, topic: str) -> bool:
+        """It is, or is derived from, a repartition topic of which it is known how far all have come who write it."""
+        return topic in self._times
 
     def root_of(self, topic: str) -> str:
         """The topic that a source is, or is derived from."""
@@ -510,10 +518,11 @@ class TaskContext:
         row_offsets: Mapping[str, RowOffsets],
         newest: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
         starts: Mapping[str, int] = MappingProxyType({}),
+        times: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
         """Called by the runtime before each part of a batch; topics without `row_offsets` have no gaps."""
         self.offsets, self._rows, self._row_offsets = offsets, rows, row_offsets
-        self._newest = newest
+        self._newest, self._times = newest, times
         self._forwarding.turn_to(rows, starts)
         self.stand_at()
 

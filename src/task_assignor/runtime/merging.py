@@ -15,17 +15,47 @@ as far as it was loaded, so every batch gets somewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Int64Array = npt.NDArray[np.int64]
+_FIRST: Final = int(np.iinfo(np.int64).min)
+_LAST: Final = int(np.iinfo(np.int64).max)
 
 
 def times_so_far(times: Int64Array) -> Int64Array:
     """(N,) of each record the newest time up to it, in offset order; `times.NO_TIME` is older than all."""
     newest: Int64Array = np.maximum.accumulate(times)
     return newest
+
+
+def times_at(steps: Sequence[tuple[int, int]], offsets: npt.ArrayLike) -> Int64Array:
+    """(N,) the time of a topic at each of its rows, where it is said by offsets.
+
+    Args:
+        steps: (offset, time from there on), ascending.
+        offsets: (N,) of the rows.
+    """
+    starts, times = np.array([(_FIRST, _FIRST), *steps], np.int64).T
+    found: Int64Array = times[np.searchsorted(starts, offsets, "right") - 1]
+    return found
+
+
+def next_time(newest: Int64Array, count: int, *, has_more: bool) -> int:
+    """A source brings nothing that belongs before this time, after so many of its loaded rows.
+
+    Args:
+        newest: `times_so_far` of its loaded rows.
+        count: so many of them are processed.
+        has_more: rows beyond the loaded ones may come, and are waited for.
+    """
+    if count < len(newest):
+        return int(newest[count])
+    if has_more:
+        return int(newest[-1]) if len(newest) else _FIRST
+    return _LAST
 
 
 def rows_up_to_boundary(newest: Sequence[Int64Array], has_more: Sequence[bool]) -> list[int]:

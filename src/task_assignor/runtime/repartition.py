@@ -20,11 +20,19 @@ from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.machines.protocol import Piece
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.run_folder import RunLayout, open_committed
+from task_assignor.runtime.times import NO_TIME, times_of
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_writing import fit_to_schema
 
 _OPEN_FILES: Final = 8
 """Files of a repartition topic that are kept open: each is read by the tasks of all partitions, mostly soon."""
+
+
+def span_of(rows: pa.Table, timestamp: str | None) -> tuple[int, int] | None:
+    """The oldest and the newest time of rows, ms; None: none has one."""
+    times = times_of(rows, timestamp)
+    known = times[times != NO_TIME]
+    return (int(known.min()), int(known.max())) if len(known) else None
 
 
 def routed(rows: pa.Table, spec: TopicSpec) -> tuple[pa.Table, tuple[int, ...]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
-from task_assignor.runtime.repartition import routed
+from task_assignor.runtime.repartition import routed, span_of
 from task_assignor.runtime.run_folder import RunLayout, open_committed
 from task_assignor.runtime.storage import PARQUET, Data, as_arrow, as_parquet
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -177,7 +177,11 @@ class FolderResults:
             },
             {name: seal(self._layout.changelog(name, *key), table) for name, table in changes.items()},
             {
-                name: RoutedFile(seal(self._layout.repartition(name, *key), table), rows)
+                name: RoutedFile(
+                    seal(self._layout.repartition(name, *key), table),
+                    rows,
+                    times=span_of(table, self._repartitions[name].timestamp),
+                )
                 for name, (table, rows) in ready.items()
             },
         )

@@ -316,6 +316,7 @@ class StreamTask:
             repartitions=made.repartitions,
             seals={name: logs[name].seal_before(self.task.partition, end) for name, (_, end) in batch.offsets.items()},
             is_short=batch.is_short,
+            times={topic: int(found[-1]) for topic, found in batch.times.items()},
         )
 
     def _take(self, order: TaskOrder, found: Found) -> TaskResult:

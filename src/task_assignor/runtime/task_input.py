@@ -13,7 +13,14 @@ from task_assignor.runtime.context import Schedule
 from task_assignor.runtime.fetched import RowOffsets
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.protocol import TaskOrder
-from task_assignor.runtime.merging import Int64Array, crossings, rows_up_to_boundary, times_so_far
+from task_assignor.runtime.merging import (
+    Int64Array,
+    crossings,
+    next_time,
+    rows_up_to_boundary,
+    times_at,
+    times_so_far,
+)
 from task_assignor.runtime.times import NO_TIME, times_of
 
 Offsets = Mapping[str, tuple[int, int]]
@@ -32,6 +39,8 @@ class Part:
             here, ms; those before this batch are left out.
         stream_time: newest time of all records up to here, ms; None: there were none.
         due: schedules by stream time that are due now.
+        times: as `newest`, of source topics that many tasks write: up to which time all of these have come.
+        is_last: of the batch; these times may have moved without rows.
     """
 
     rows: Mapping[str, pa.Table]
@@ -41,6 +50,8 @@ class Part:
     newest: Mapping[str, Int64Array]
     stream_time: int | None
     due: Sequence[Schedule] = ()
+    times: Mapping[str, Int64Array] = MappingProxyType({})
+    is_last: bool = False
 
 
 @attrs.frozen
@@ -56,6 +67,7 @@ class TaskInput:
         derived: what is made of a topic within the task (a derived stream, a forwarded output) -> the topic, the places there of
             what its rows are made of, ascending, and the rows.
         is_short: of a source there are rows that cannot be read yet.
+        times: source topic that many tasks write -> (N + 1,) up to which time all of these have come at each row, and after the batch.
     """
 
     rows: Mapping[str, pa.Table]
@@ -65,6 +77,7 @@ class TaskInput:
     row_offsets: Mapping[str, RowOffsets]
     derived: Mapping[str, tuple[str, Int64Array, pa.Table]] = MappingProxyType({})
     is_short: bool = False
+    times: Mapping[str, Int64Array] = MappingProxyType({})
 
     @classmethod
     def read(
@@ -90,6 +103,20 @@ class TaskInput:
         for topic, count in zip(sources, counts, strict=True):
             start, end = offsets[topic]
             offsets[topic] = (start, fetched[topic].offset_after(count, end))
+        known = {
+            topic: next_time(found, count, has_more=has_more)
+            for topic, found, count, has_more in zip(sources, newest, counts, more, strict=True)
+            if topic not in tables
+        }
+        times = {}
+        for topic, found, count in zip(sources, newest, counts, strict=True):
+            if topic in order.times:
+                places = np.append(np.asarray(fetched[topic].offsets[:count], np.int64), offsets[topic][1])
+                times[topic] = times_at(order.times[topic], places)
+                others = [time for other, time in known.items() if other != topic]
+                if others:
+                    # They are read as far as the rows of this one go, and what they have yet to bring may be older.
+                    times[topic] = np.minimum(times[topic], np.append(found[:count], min(others)))
         return cls(
             {topic: found.rows.slice(0, count) for (topic, found), count in zip(fetched.items(), counts, strict=True)},
             {topic: found[:count] for topic, found, count in zip(sources, newest, counts, strict=True)},
@@ -97,6 +124,7 @@ class TaskInput:
             offsets,
             {topic: found.offsets[:count] for (topic, found), count in zip(fetched.items(), counts, strict=True)},
             is_short=any(found.end is not None for found in fetched.values()),
+            times=times,
         )
 
     @property
@@ -137,21 +165,25 @@ class TaskInput:
         start = (0,) * len(end)
         time = before
         # Cuts follow each other in the order of time, so none has fewer rows of any source than the one before it.
-        for cut in sorted(cut for cut in {*due, end} if any(cut)):
+        for cut in sorted(cut for cut in {*due, end} if any(cut) or self.times):
             ends = [int(found[stop - 1]) for found, stop in zip(times, cut, strict=True) if stop]
             found = max(ends, default=NO_TIME)
             time = time if found == NO_TIME else found if time is None else max(time, found)
-            yield self._part(start, cut, time, due.get(cut, ()))
+            yield self._part(start, cut, time, due.get(cut, ()), is_last=cut == end)
             start = cut
 
-    def _part(self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule]) -> Part:
-        rows, offsets, row_offsets, starts, newest = {}, {}, {}, {}, {}
+    def _part(
+        self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule], *, is_last: bool
+    ) -> Part:
+        rows, offsets, row_offsets, starts, newest, times = {}, {}, {}, {}, {}, {}
         for (topic, table), low, high in zip(self.rows.items(), start, end, strict=True):
             rows[topic] = table.slice(low, high - low)
             found = self.row_offsets[topic]
             row_offsets[topic] = found[low:high]
             starts[topic] = low
-            newest[topic] = self._newest_of(topic, slice(low, high), high)
+            newest[topic] = _up_to(self.newest[topic], slice(low, high), high)
+            if topic in self.times:
+                times[topic] = _up_to(self.times[topic], slice(low, high), high + is_last)
             first, limit = self.offsets[topic]
             offsets[topic] = (
                 first if low == 0 else int(found[low]) if low < len(found) else limit,
@@ -165,8 +197,12 @@ class TaskInput:
             offsets[name] = offsets[topic]
             row_offsets[name] = np.asarray(self.row_offsets[topic])[here]
             starts[name] = first
-            newest[name] = self._newest_of(topic, here, cuts[topic][1])
-        return Part(rows, offsets, row_offsets, starts, newest, time, due)
+            newest[name] = _up_to(self.newest[topic], here, cuts[topic][1])
+            if topic in self.times:
+                times[name] = _up_to(self.times[topic], here, cuts[topic][1] + is_last)
+        return Part(rows, offsets, row_offsets, starts, newest, time, due, times, is_last)
 
-    def _newest_of(self, topic: str, places: Int64Array | slice, upto: int) -> Int64Array:
-        return np.append(self.newest[topic][places], self.newest[topic][upto - 1] if upto else NO_TIME)
+
+def _up_to(times: Int64Array, places: Int64Array | slice, end: int) -> Int64Array:
+    """Times at some places, then that before an end."""
+    return np.append(times[places], times[end - 1] if end else NO_TIME)

@@ -221,9 +221,12 @@ class _Node:
         self.context.punctuate_by_clock(_elapsed_ms(), round(time.time() * 1_000))
         for part in batch.parts(order.base.stream_time, self.context.schedules):
             rows = self._own(part.rows)
-            self.context.turn_to(self._own(part.offsets), rows, self._own(part.row_offsets), part.newest, part.starts)
-            # A part may have rows of the others' sources only. Rows that are left out move the time.
-            if any(part.rows[self._roots.get(name, name)].num_rows for name in self.node.sources):
+            self.context.turn_to(
+                self._own(part.offsets), rows, self._own(part.row_offsets), part.newest, part.starts, part.times
+            )
+            # A part may have rows of the others' sources only. Rows that are left out move the time, and so do others who write.
+            is_told = part.is_last and is_ready_made(self.node.processor) and not part.times.keys().isdisjoint(rows)
+            if is_told or any(part.rows[self._roots.get(name, name)].num_rows for name in self.node.sources):
                 found = self._processor.process_batch(rows, self.context)
                 if found is not None:
                     (self.context.take if is_ready_made(self.node.processor) else self.context.forward)(found)

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.keys import timestamps_in_ms
+from task_assignor.runtime.machines import topic_time
 
 FARTHEST_MS: Final = 1 << 60
 """Times farther from 1970 than this (36 million years) are mistakes, and sums of them would not fit into 64 bits."""
-NO_TIME: Final = int(np.iinfo(np.int64).min)
+NO_TIME: Final = topic_time.NO_TIME
 """What stands for a null, and for a time too far away to be one."""
 
 

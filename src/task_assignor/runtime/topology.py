@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -15,6 +16,7 @@ from task_assignor.group import SubTopologyShape, make_tasks
 from task_assignor.group.topology import number_sub_topologies
 from task_assignor.runtime.derived import DerivedStream, DerivedTable
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.machines.topic_time import Writers
 from task_assignor.runtime.sub_topology import (
     Forwarded,
     Output,
@@ -334,6 +336,26 @@ class Topology:
             for output in found.outputs
             if isinstance(output, Repartitioned)
         }
+
+    def timed(self, topics: Mapping[str, TopicSpec], tasks: Iterable[TaskId]) -> dict[str, Writers]:
+        """Repartition topic whose rows have times, as have those that they are made of -> what is known of those who write it.
+
+        Args:
+            topics: the source topics that are no repartition topics, by name.
+            tasks: all tasks.
+        """
+        counts = Counter((task.topology_name, task.subtopology) for task in tasks)
+        between = {name for name, output in self.repartitions.items() if output.timestamp is not None}
+        timed = between | {name for name, spec in topics.items() if spec.timestamp is not None}
+        writers: dict[str, Writers] = {}
+        for found, number in zip(self.processor_topologies, self._numbers, strict=True):
+            read = timed.intersection(found.sources).difference(found.tables)
+            for node in found.nodes if read else ():
+                says = is_ready_made(node.processor)
+                behind_ms = getattr(node.processor, "behind_ms", None) if says else None
+                known = Writers(counts[number], behind_ms, not read.intersection(between))
+                writers |= {output.name: known for output in node.outputs if output.name in between}
+        return writers
 
     def _in_order(self) -> list[SubTopology]:
         """The sub-topologies, those that write a repartition topic before those that read it."""

@@ -48,7 +48,14 @@ class Shared:
         found = self.topics.get(name)
         return name if found is None else found.name
 
-    def routed(self, name: str, rows: int, size: int, ends: Sequence[int] | None = None) -> RoutedFile:
+    def routed(
+        self,
+        name: str,
+        rows: int,
+        size: int,
+        ends: Sequence[int] | None = None,
+        times: tuple[int, int] | None = None,
+    ) -> RoutedFile:
         """Records of a repartition topic, and how far it reaches with them.
 
         Args:
@@ -56,8 +63,9 @@ class Shared:
             rows: the rows that they hold.
             size: their bytes.
             ends: per partition the offset after the last; None: how far it reaches now.
+            times: the oldest and the newest time of the rows, ms, if they are known.
         """
         topic = self.topic_of(name)
         if ends is None:
             ends = high_watermarks(self.connection, topic, range(self.partitions[name]))
-        return RoutedFile(FileRef.of_topic(topic, rows, size), (), tuple(ends))
+        return RoutedFile(FileRef.of_topic(topic, rows, size), (), tuple(ends), times)

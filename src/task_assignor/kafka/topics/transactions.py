@@ -45,9 +45,11 @@ from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.runtime.identity import columns_of
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.repartition import span_of
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
 from task_assignor.runtime.steps import only_waits
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
+from task_assignor.runtime.sub_topology import Repartitioned
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import ProcessorTopology, changelog_topic
 from task_assignor.sdk import TaskId
@@ -98,6 +100,9 @@ class TaskTransactions:
         self._sources = {name: results.topic_of(name) for name in topology.sources}
         """Source -> its topic."""
         self._outputs = [output.name for output in topology.outputs]
+        self._timestamps = {
+            output.name: output.timestamp for output in topology.outputs if isinstance(output, Repartitioned)
+        }
         self._connection.topics.update(
             map(results.topic_of, self._outputs), self._sources.values(), self._changelogs.values()
         )
@@ -343,7 +348,13 @@ class TaskTransactions:
                 if records
             },
             {
-                name: self._results.routed(name, outputs[name].num_rows, size_of(records), self._ends_with({})[name])
+                name: self._results.routed(
+                    name,
+                    outputs[name].num_rows,
+                    size_of(records),
+                    self._ends_with({})[name],
+                    span_of(outputs[name], self._timestamps[name]),
+                )
                 for name, records in written.items()
                 if name in self._results.repartitions
             },

@@ -20,12 +20,14 @@ class SavedTask(Value, frozen=True):
         generations: (first batch, generation) wherever it was committed under another generation than before.
         recovery: from what its state is restored.
         seals: source topic -> checksum of the file with the row before that offset, if it is known.
+        times: source topic that many tasks write -> up to which time all of these had come, as far as it was told, ms.
     """
 
     offsets: Mapping[str, Count]
     generations: tuple[tuple[Count, Count], ...]
     recovery: Recovery
     seals: Mapping[str, str] = msgspec.field(default_factory=dict)
+    times: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 class SavedFile(Value, frozen=True, array_like=True):
@@ -47,11 +49,13 @@ class SavedRepartition(Value, frozen=True):
         starts: per partition the offset before the first file.
         read: per partition the offset up to which it was read.
         files: the files from the first one on that was not read, in the order of their rows.
+        written: if it has a time: what `TopicTime.saved` gives.
     """
 
     starts: tuple[Count, ...]
     read: tuple[Count, ...]
     files: tuple[SavedFile, ...]
+    written: tuple[int | None, ...] = ()
 
 
 class SavedProgress(Value, frozen=True):

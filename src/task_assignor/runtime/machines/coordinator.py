@@ -406,6 +406,7 @@ class Coordinator:
         """Nothing is in progress, and nothing comes any more."""
         is_idle = not self._orders and not self._orders.has_accepted
         is_all_read = not (self._is_continuous or self._progress.remaining_rows() or self._rebalances.question)
+        is_all_read = is_all_read and not any(map(self._progress.has_news, self._progress.tasks))
         return is_idle and bool(self._lifetime.stop_reason or is_all_read)
 
     def _take_answer(self, outcome: GroupRebalance | StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:

@@ -87,7 +87,8 @@ class Orders:
         base = progress.position(task)
         pieces = progress.pieces(task, rows[0])
         is_last = progress.is_last(task, rows[0])
-        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces, is_last)
+        times = progress.times(task, rows[0])
+        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces, is_last, times)
         self._open[task] = OpenOrder(order, owner.member_id, now_ms)
         return order
 
@@ -209,6 +210,7 @@ class Orders:
             result.repartitions,
             result.position.epoch_ms,
             result.seals,
+            result.times,
         )
         return commit
 

@@ -6,17 +6,19 @@ A batch counts here as soon as the coordinator has accepted it: it is in the nex
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress, SavedTask
 from task_assignor.runtime.machines.protocol import START, Change, Piece, Position, Recovery, position_of
 from task_assignor.runtime.machines.records import CommitRecord, Marker, TaskCommit, TaskSnapshot, part_path
 from task_assignor.runtime.machines.repartitions import Repartitions, SubTopologyId
+from task_assignor.runtime.machines.topic_time import NO_TIME
 from task_assignor.sdk import TaskId
 
 _KEPT_GENERATIONS: Final = 64
@@ -34,6 +36,8 @@ class _TaskProgress:
     """Source topics of which nothing counts yet: where the task began with them is not known, if rows may go at the front."""
     seals: dict[str, str] = attrs.field(factory=dict)
     """Source topic -> checksum of the file with the row before that offset, if it is known."""
+    times: dict[str, int] = attrs.field(factory=dict)
+    """Source topic that many tasks write -> up to which time all of these had come, as far as the task was told."""
     position: Position = START
     recovery: Recovery = attrs.field(factory=Recovery)
     """From what the state is restored."""
@@ -95,11 +99,14 @@ class Progress:
         self.checkpoint = self._last_commit = -1
         self._batches = 0
         self._reader_of = {topic: _sub_topology(task) for task in self._tasks for topic in sources[task]}
-        self._remaining: Counter[SubTopologyId] = Counter()
-        """Sub-topology -> source rows that do not count yet."""
+        last = {_sub_topology(task): task.partition for task in self._tasks}
+        self._remaining: dict[SubTopologyId, npt.NDArray[np.int64]] = {
+            number: np.zeros(partition + 1, np.int64) for number, partition in last.items()
+        }
+        """Sub-topology -> (tasks,) source rows that do not count yet."""
         for task, found in self._tasks.items():
             for topic, offset in found.offsets.items():
-                self._remaining[_sub_topology(task)] += self._ends[topic][task.partition] - offset
+                self._remaining[_sub_topology(task)][task.partition] += self._ends[topic][task.partition] - offset
         self._open_repartitions = set(self._repartitions.ends()) if self._repartitions.are_awaited else set()
         """Repartition topics that get more rows, even if nothing else grows."""
         self._markers: tuple[Marker, ...] = ()
@@ -130,7 +137,7 @@ class Progress:
             for task in sorted(record.snapshots):
                 progress.take_snapshot(record.snapshots[task])
             progress.publish(record)
-        progress._see_what_is_complete()
+        progress._see_how_far_all_are()
         return progress
 
     def saved(self) -> SavedProgress:
@@ -141,6 +148,7 @@ class Progress:
                 tuple(zip(found.first_batches, found.generations, strict=True)),
                 found.recovery.copy(),
                 dict(found.seals),
+                dict(found.times),
             )
             for task, found in self._tasks.items()
         }
@@ -152,7 +160,13 @@ class Progress:
         saved = checkpoint.state
         self._batches = saved.batches
         self._markers = saved.markers
-        self._repartitions.load(saved.repartitions)
+        self._repartitions.load(
+            saved.repartitions,
+            {
+                task: (state.recovery.end.stream_time, min(state.times.values(), default=None))
+                for task, state in saved.tasks.items()
+            },
+        )
         self.move_ends(self._repartitions.ends())
         for task, state in saved.tasks.items():
             found = self._tasks.get(task)
@@ -163,7 +177,7 @@ class Progress:
                 self._advance_offset(
                     f"The checkpoint {checkpoint.number}", task, found, topic, min(start, offset), offset
                 )
-            found.seals = dict(state.seals)
+            found.seals, found.times = dict(state.seals), dict(state.times)
             found.recovery = state.recovery.copy()
             found.position = found.recovery.end
             found.first_batches = [first for first, _ in state.generations]
@@ -270,7 +284,7 @@ class Progress:
 
     def remaining_rows(self) -> int:
         """Source rows that do not count yet."""
-        return self._remaining.total()
+        return int(sum(rows.sum() for rows in self._remaining.values()))
 
     def move_ends(self, ends: Mapping[str, Sequence[int]]) -> list[TaskId]:
         """Sources reach further by now; gives the tasks that have more to read.
@@ -297,7 +311,7 @@ class Progress:
                     f"The topic {topic}, partition {partition}, ends at offset {ends[partition]}, but it had rows up to offset "
                     f"{known[partition]} before. Maybe it was written again; then the run needs a new folder."
                 )
-            self._remaining[self._reader_of[topic]] += ends[partition] - known[partition]
+            self._remaining[self._reader_of[topic]][partition] += ends[partition] - known[partition]
             known[partition] = ends[partition]
         return grown
 
@@ -311,18 +325,27 @@ class Progress:
             self.move_ends(self._repartitions.publish(record.tasks[task] for task in sorted(record.tasks)))
         )
         self._markers = (*self._markers, *record.markers)[-KEPT_MARKERS:]
-        complete = self._see_what_is_complete()
-        if complete:
+        # One with tasks has all that counts, so nobody is ahead of it.
+        if record.tasks and (complete := self._see_how_far_all_are()):
             self._fed.update(task for task, found in self._tasks.items() if complete.intersection(found.sources))
         return self._repartitions.take_unwanted()
+
+    def _are_busy(self, topic: str) -> npt.NDArray[np.bool_]:
+        """(tasks,) which of those that write a topic have more to read, or will have, since others write it."""
+        writer = self._repartitions.writers[topic]
+        between = [found for found in self._repartitions.writers if self._reader_of.get(found) == writer]
+        busy: npt.NDArray[np.bool_] = self._remaining[writer] > 0
+        return busy | any(self._are_busy(found).any() for found in between)
 
     def take_fed(self) -> list[TaskId]:
         """The tasks that may go on because of what others wrote, or will write no more."""
         fed, self._fed = self._fed, set()
         return sorted(fed)
 
-    def _see_what_is_complete(self) -> set[str]:
-        """The repartition topics that get no more rows unless sources grow: their writers have read everything."""
+    def _see_how_far_all_are(self) -> set[str]:
+        """Those who write repartition topics; gives the topics that get no more rows unless sources grow: they have read everything."""
+        for topic in self._repartitions.timed:
+            self._repartitions.move_time(topic, self._are_busy(topic))
         complete: set[str] = set()
         # A writer may read what another one writes, so some become complete by others.
         for _ in range(len(self._open_repartitions)):
@@ -331,7 +354,7 @@ class Progress:
             complete |= {
                 topic
                 for topic in self._open_repartitions
-                if not self._remaining[writers[topic]] and writers[topic] not in waiting
+                if not self._remaining[writers[topic]].any() and writers[topic] not in waiting
             }
         self._open_repartitions -= complete
         return complete
@@ -343,6 +366,27 @@ class Progress:
             for topic, (start, end) in ranges.items()
             if topic in self._repartitions and end > start
         }
+
+    def times(self, task: TaskId, ranges: Mapping[str, tuple[int, int]]) -> dict[str, tuple[tuple[int, int], ...]]:
+        """How far those are who write what a task reads."""
+        return {
+            topic: self._repartitions.times(topic, task.partition, start, end)
+            for topic, (start, end) in ranges.items()
+            if topic in self._repartitions.timed and topic not in self._tables
+        }
+
+    def has_news(self, task: TaskId) -> bool:
+        """A task that has read everything was not told how far those have come who wrote it: a batch without rows is due.
+
+        So what is closed at the end of a run does not depend on which of them was the last one.
+        """
+        found = self._tasks[task]
+        timed = [topic for topic in found.sources if topic in self._repartitions.timed and topic not in self._tables]
+        if not timed or not self._repartitions.are_awaited or found.position.batch < 0:
+            return False
+        if self._remaining[_sub_topology(task)][task.partition] or self._open_repartitions.intersection(found.sources):
+            return False
+        return any(self._repartitions.time(topic) > found.times.get(topic, NO_TIME) for topic in timed)
 
     def unread(self, task: TaskId) -> dict[str, int]:
         """Source topic -> rows of it that are there and do not count yet."""
@@ -366,6 +410,8 @@ class Progress:
             Source topic -> (first offset, offset after the last), empty if all is read or something is to be waited for;
             and the sources that have rows beyond those, or are waited for, of the ones whose turn it is.
         """
+        if self.has_news(task):
+            return self.no_rows(task), frozenset()
         left = self.unread(task)
         awaited = {*awaited, *self._open_repartitions.intersection(left)}
         if any(rows or topic in awaited for topic, rows in left.items() if topic in self._tables):
@@ -377,7 +423,7 @@ class Progress:
         return ranges, frozenset(topic for topic, rows in left.items() if rows > max_rows or topic in awaited)
 
     def no_rows(self, task: TaskId) -> dict[str, tuple[int, int]]:
-        """What a micro-batch of a task reads in which something is done that is due by the clock."""
+        """What a micro-batch of a task reads in which something is done that is due by the time alone."""
         return {topic: (offset, offset) for topic, offset in self._tasks[task].offsets.items()}
 
     def is_last(self, task: TaskId, ranges: Mapping[str, tuple[int, int]]) -> bool:
@@ -412,6 +458,7 @@ class Progress:
             self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
             found.seals[topic] = commit.seals.get(topic, "")
         self._batches += 1
+        found.times.update(commit.times)
         found.position = Position(
             commit.batch, commit.generation, commit.changelog_offset, commit.stream_time, commit.epoch_ms
         )
@@ -455,7 +502,7 @@ class Progress:
         limit = self._ends[topic][task.partition] if known is not None else -1
         if known is not None and topic in found.untouched and start < known:
             # When the task began with it, rows were there that are gone by now.
-            self._remaining[_sub_topology(task)] += known - start
+            self._remaining[_sub_topology(task)][task.partition] += known - start
             known = start
         if known is None or known != start or not start <= end <= limit:
             raise CommitLogException(
@@ -465,7 +512,7 @@ class Progress:
             )
         found.offsets[topic] = end
         found.untouched.discard(topic)
-        self._remaining[_sub_topology(task)] -= end - start
+        self._remaining[_sub_topology(task)][task.partition] -= end - start
         if topic in self._repartitions:
             self._repartitions.consume(topic, task.partition, end)
 

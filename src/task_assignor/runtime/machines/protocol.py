@@ -187,6 +187,8 @@ class TaskOrder(Value, frozen=True, array_like=True):
         more: source topics that have rows beyond those, or are waited for.
         pieces: source topic -> where its rows are, of those that are repartition topics and have some.
         is_last: no source has rows beyond those now, and nobody is about to write some.
+        times: source topic -> (offset, up to which time all who write the topic have come from there on, ms), ascending, of those
+            that have such a time.
     """
 
     task: TaskId
@@ -197,6 +199,7 @@ class TaskOrder(Value, frozen=True, array_like=True):
     more: frozenset[str] = frozenset()
     pieces: Mapping[str, tuple[Piece, ...]] = msgspec.field(default_factory=dict)
     is_last: bool = False
+    times: Mapping[str, tuple[tuple[Count, int], ...]] = msgspec.field(default_factory=dict)
 
 
 class TaskResult(Message, frozen=True):
@@ -218,6 +221,7 @@ class TaskResult(Message, frozen=True):
         attempt: what executed it, if that is not what executes its client.
         seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
         is_short: of a source there are rows that cannot be read yet, whoever asks; so maybe none were.
+        times: source topic that many tasks write -> up to which time all of these had come, as the order said, ms.
     """
 
     task: TaskId
@@ -234,6 +238,7 @@ class TaskResult(Message, frozen=True):
     attempt: str = ""
     seals: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_short: bool = False
+    times: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def files(self) -> list[FileRef]:

@@ -90,11 +90,13 @@ class RoutedFile(Value, frozen=True, array_like=True):
         file: the file, or the records.
         rows: of a file how many rows each partition has.
         ends: of records per partition the offset after the last that the task has ever written there; 0: none.
+        times: oldest and newest time of the rows, ms; None: none has one.
     """
 
     file: FileRef
     rows: tuple[Count, ...]
     ends: tuple[Count, ...] = ()
+    times: tuple[int, int] | None = None
 
 
 class Part(Value, frozen=True, array_like=True):
@@ -209,6 +211,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
         repartitions: repartition topic -> the file of the rows for it.
         epoch_ms: when the coordinator began under which it was processed, milliseconds since the epoch.
         seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
+        times: source topic that many tasks write -> up to which time all of these had come, as far as it was told, ms.
     """
 
     task: TaskId
@@ -228,6 +231,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
     repartitions: Mapping[str, RoutedFile] = msgspec.field(default_factory=dict)
     epoch_ms: Count = 0
     seals: Mapping[str, str] = msgspec.field(default_factory=dict)
+    times: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def rows_in(self) -> int:

@@ -7,12 +7,14 @@ which all rows are gone is needed by nobody any more.
 
 Where results go to topics elsewhere, the rows are records there, and a commit says how far they reach.
 
+The time of a topic, for those who read it, is that up to which all who write it have come: see `topic_time`.
+
 A reader that stands still leaves many files unread, so of each only its name and eight bytes for each partition are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,8 @@ import numpy.typing as npt
 from task_assignor.runtime.machines.checkpoint import SavedFile, SavedRepartition
 from task_assignor.runtime.machines.protocol import Piece
 from task_assignor.runtime.machines.records import FileRef, TaskCommit
+from task_assignor.runtime.machines.topic_time import NO_TIME, TopicTime, Writers
+from task_assignor.sdk import TaskId
 
 SubTopologyId = tuple[str | None, int]
 """Named topology and number of a sub-topology, as in its task ids."""
@@ -37,10 +41,12 @@ class _Topic:
     def __init__(self, partitions: int, starts: Sequence[int] | None = None, read: Sequence[int] | None = None) -> None:
         self._ends: npt.NDArray[np.int64] = np.zeros((partitions, 8), np.int64)
         """(partitions, N + 1 or more) the offsets before the first file, then those after each."""
+        self._times: npt.NDArray[np.int64] = np.full(8, NO_TIME)
+        """(N + 1 or more,) the time of the topic there, ms."""
         self._read: npt.NDArray[np.int64] = np.zeros(partitions, np.int64)
         self._ends[:, 0], self._read[:] = starts or 0, read or 0
         self._files: list[FileRef | None] = []
-        """None: all of its rows were read."""
+        """None: all of its rows were read, or they are records elsewhere."""
         self._unread: list[int] = []
         """Partitions that have rows in the file which were not read."""
 
@@ -50,13 +56,14 @@ class _Topic:
         return found
 
     def add(self, file: FileRef | None, rows: Sequence[int]) -> bool:
-        """A file more; False: it holds nothing that is to be read."""
+        """A file more, or records; False: it holds nothing that is to be read."""
         if len(rows) != len(self._read):
             raise ValueError(f"a file has rows for {len(rows)} partitions, the topic has {len(self._read)}")
         if len(self._files) + 1 == self._ends.shape[1]:
             self._make_room()
         before, after = self._ends[:, len(self._files)], self._ends[:, len(self._files) + 1]
         after[:] = before + rows
+        self._times[len(self._files) + 1] = self._times[len(self._files)]
         unread = int(np.count_nonzero(after > np.maximum(before, self._read)))
         self._files.append(file if unread else None)
         self._unread.append(unread)
@@ -65,15 +72,30 @@ class _Topic:
     def _make_room(self) -> None:
         """Forget the files before the first one that is needed; if these are few, take more room."""
         gone = self._needed_from
-        left = self._ends[:, gone : len(self._files) + 1].copy()
-        if 2 * left.shape[1] > self._ends.shape[1]:
-            self._ends = np.zeros((len(left), 2 * self._ends.shape[1]), np.int64)
-        self._ends[:, : left.shape[1]] = left
+        left, times = (found[..., gone : len(self._files) + 1].copy() for found in (self._ends, self._times))
+        if 2 * len(times) > len(self._times):
+            self._ends = np.zeros((len(left), 2 * len(self._times)), np.int64)
+            self._times = np.full(2 * len(self._times), NO_TIME)
+        self._ends[:, : len(times)], self._times[: len(times)] = left, times
         del self._files[:gone], self._unread[:gone]
 
     @property
     def _needed_from(self) -> int:
-        return next((place for place, file in enumerate(self._files) if file is not None), len(self._files))
+        return next((place for place, unread in enumerate(self._unread) if unread), len(self._files))
+
+    def come(self, time: int) -> None:
+        """All who write it have come up to this time."""
+        self._times[len(self._files)] = time
+
+    def times(self, partition: int, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        """(offset, time of the topic from there on, ms) wherever that changes, from an offset up to another one, which is included."""
+        ends = self._ends[partition, : len(self._files) + 1]
+        first = max(int(np.searchsorted(ends, start, "right")) - 1, 0)
+        last = int(np.searchsorted(ends, end, "right"))
+        offsets, times = ends[first:last], self._times[first:last]
+        changes = np.flatnonzero(np.diff(times, prepend=NO_TIME))
+        # Of commits without rows of the partition the last one counts.
+        return tuple(dict(zip(offsets[changes].tolist(), times[changes].tolist(), strict=True)).items())
 
     def pieces(self, partition: int, start: int, end: int) -> tuple[Piece, ...]:
         ends = self._ends[partition, : len(self._files) + 1]
@@ -105,7 +127,7 @@ class _Topic:
                     self._files[place - 1] = None
                     yield file.path
 
-    def saved(self) -> SavedRepartition:
+    def saved(self, time: TopicTime | None) -> SavedRepartition:
         first = self._needed_from
         ends = self._ends[:, first : len(self._files) + 1]
         files = zip(self._files[first:], np.diff(ends, axis=1).T.tolist(), strict=True)
@@ -113,6 +135,7 @@ class _Topic:
             tuple(ends[:, 0].tolist()),
             tuple(self._read.tolist()),
             tuple(SavedFile(file, tuple(rows)) for file, rows in files),
+            () if time is None else time.saved(),
         )
 
     @classmethod
@@ -130,6 +153,7 @@ class Repartitions:
         partitions: topic whose rows are in files of the run -> number of its partitions.
         writers: topic -> the sub-topology that writes it.
         elsewhere: topic whose rows are records elsewhere -> how far each partition reaches.
+        timed: topic whose rows have times, as have those that they are made of -> what is known of those who write it.
         are_awaited: who reads them beside other sources waits until those who write them have read everything.
     """
 
@@ -138,25 +162,24 @@ class Repartitions:
         partitions: Mapping[str, int] | None = None,
         writers: Mapping[str, SubTopologyId] | None = None,
         elsewhere: Mapping[str, Sequence[int]] | None = None,
+        timed: Mapping[str, Writers] | None = None,
         *,
         are_awaited: bool = True,
     ) -> None:
         self.are_awaited = are_awaited
         self.writers = dict(writers or {})
+        self._elsewhere = frozenset(elsewhere or ())
         self._topics = {topic: _Topic(count) for topic, count in (partitions or {}).items()}
-        self._elsewhere = {topic: list(ends) for topic, ends in (elsewhere or {}).items()}
+        self._topics |= {topic: _Topic(len(ends), ends) for topic, ends in (elsewhere or {}).items()}
+        self._times = {topic: TopicTime(found) for topic, found in (timed or {}).items()}
         self._unwanted: list[str] = []
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._topics or topic in self._elsewhere
+        return topic in self._topics
 
     def ends(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
         """Topic -> end offset of each partition; of all topics, if none are named."""
-        wanted = [*self._topics, *self._elsewhere] if topics is None else topics
-        return {
-            topic: [*self._elsewhere[topic]] if topic in self._elsewhere else self._topics[topic].ends
-            for topic in wanted
-        }
+        return {topic: self._topics[topic].ends for topic in (self._topics if topics is None else topics)}
 
     def publish(self, commits: Iterable[TaskCommit]) -> dict[str, list[int]]:
         """The rows of a commit can be read.
@@ -171,11 +194,40 @@ class Repartitions:
         for commit in commits:
             for topic, routed in commit.repartitions.items():
                 grown[topic] = None
+                found = self._topics[topic]
                 if topic in self._elsewhere:
-                    self._elsewhere[topic] = [*map(max, self._elsewhere[topic], routed.ends)]
-                elif not self._topics[topic].add(routed.file, routed.rows):
+                    found.add(None, [max(end - known, 0) for known, end in zip(found.ends, routed.ends, strict=True)])
+                elif not found.add(routed.file, routed.rows):
                     self._unwanted.append(routed.file.path)
+            for topic, time in self._times.items():
+                if self.writers[topic] == (commit.task.topology_name, commit.task.subtopology):
+                    rows = commit.repartitions.get(topic)
+                    read = (commit.stream_time, min(commit.times.values(), default=None))
+                    time.see(commit.task.partition, read, None if rows is None else rows.times)
         return self.ends(grown)
+
+    @property
+    def timed(self) -> Collection[str]:
+        """The topics that have a time."""
+        return self._times.keys()
+
+    def time(self, topic: str) -> int:
+        """Up to which time all have come who write a topic, ms."""
+        return self._times[topic].now
+
+    def move_time(self, topic: str, are_busy: npt.NDArray[np.bool_]) -> None:
+        """See up to which time all have come who write a topic, after commits.
+
+        Args:
+            topic: one that has a time.
+            are_busy: (tasks,) which of them have more to read.
+        """
+        self._times[topic].move(are_busy)
+        self._topics[topic].come(self._times[topic].now)
+
+    def times(self, topic: str, number: int, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        """(offset, time of the topic from there on) for rows of a partition of a topic that has a time."""
+        return self._topics[topic].times(number, start, end)
 
     def pieces(self, topic: str, number: int, start: int, end: int) -> tuple[Piece, ...]:
         """Where the rows of a partition with these offsets are; none: elsewhere."""
@@ -183,8 +235,7 @@ class Repartitions:
 
     def consume(self, topic: str, number: int, end: int) -> None:
         """The rows of a partition before this offset were read."""
-        if topic not in self._elsewhere:
-            self._unwanted += self._topics[topic].consume(number, end)
+        self._unwanted += self._topics[topic].consume(number, end)
 
     def take_unwanted(self) -> tuple[str, ...]:
         """The files that nobody needs any more, each once."""
@@ -195,8 +246,18 @@ class Repartitions:
 
     def saved(self) -> dict[str, SavedRepartition]:
         """What can be read, and how much could be read before."""
-        return {topic: found.saved() for topic, found in self._topics.items()}
+        return {
+            topic: found.saved(self._times.get(topic))
+            for topic, found in self._topics.items()
+            if topic not in self._elsewhere
+        }
 
-    def load(self, saved: Mapping[str, SavedRepartition]) -> None:
-        """Take what was saved."""
+    def load(self, saved: Mapping[str, SavedRepartition], read: Mapping[TaskId, tuple[int | None, int | None]]) -> None:
+        """Take what was saved, and how far the tasks have read, as `TopicTime.see` wants it."""
         self._topics.update((topic, _Topic.load(found)) for topic, found in saved.items())
+        for topic, time in self._times.items():
+            if topic in saved:
+                time.load(saved[topic].written)
+            for task, found in read.items():
+                if self.writers[topic] == (task.topology_name, task.subtopology):
+                    time.see(task.partition, found, None)

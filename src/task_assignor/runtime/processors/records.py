@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import LateRecordException
-from task_assignor.runtime.times import NO_TIME, times_of
+from task_assignor.runtime.times import FARTHEST_MS, NO_TIME, times_of
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -79,7 +79,10 @@ def valid_keys(rows: pa.Table, key: tuple[str, ...]) -> BoolArray | None:
 def newest_so_far(
     topic: str, times: Int64Array, before: int | None, context: TaskContext
 ) -> tuple[Int64Array, int | None]:
-    """(N,) the newest time up to each row, rows before these and those that a derived stream leaves out included; and that at the end.
+    """(N,) the time of a topic at each row, and that at the end.
+
+    It is the newest time up to there, rows before these and those that a derived stream leaves out included; of a repartition
+    topic that up to which all have come who write it.
 
     Args:
         topic: where they come from.
@@ -90,13 +93,13 @@ def newest_so_far(
     Returns:
         The times, `NO_TIME` where there is none yet, and the newest; None: there is none.
     """
-    end = NO_TIME if before is None else before
-    newest: Int64Array = np.maximum(np.maximum.accumulate(times), end)
-    in_topic = context.newest_of_topic(topic)
-    if in_topic is not None:
-        newest, end = np.maximum(newest, in_topic[:-1]), max(end, int(in_topic[-1]))
-    end = max([end, *newest[-1:].tolist()])
-    return newest, None if end == NO_TIME else end
+    start = NO_TIME if before is None else before
+    in_topic = context.time_of_topic(topic)
+    if in_topic is None:
+        in_topic = np.append(np.maximum.accumulate(times), times.max(initial=NO_TIME))
+    newest: Int64Array = np.maximum(in_topic, start)
+    end = int(newest[-1])
+    return newest[:-1], None if end == NO_TIME else end
 
 
 def leave_out_late(
@@ -114,7 +117,7 @@ def leave_out_late(
         topic: where they come from.
         times: (N,) their times, ms.
         newest: (N,) `newest_so_far`.
-        allowed_ms: by how much a row may be older than the newest before it.
+        allowed_ms: by how much a row may be older than that.
         limit_ms: those older than this and what is allowed are an error whatever the setting is: one time in the far
             future makes all that follow it late. None: no limit.
         context: of the task.
@@ -123,13 +126,16 @@ def leave_out_late(
     Raises:
         LateRecordException: the setting is to stop, or one is beyond the limit.
     """
-    behind = newest - times
+    # Where nothing is known of the time, nothing is late.
+    behind = np.where(newest == NO_TIME, -FARTHEST_MS, newest - times)
     late = behind > allowed_ms if late is None else late
     if not late.any():
         return None
     places = np.flatnonzero(late)
     too_far = places[:0] if limit_ms is None else places[behind[places] > allowed_ms + limit_ms]
     stops = context.stops_at_late_records()
+    is_of_many = context.is_written_by_many(topic)
+    than = "what all tasks that write the topic have come to" if is_of_many else "a record before it"
     if len(too_far) or stops:
         row = int(places[0] if stops else too_far[0])
         offset = context.offset_of(topic, row)
@@ -139,20 +145,21 @@ def leave_out_late(
             if len(ahead)
             else "a record of another source or an earlier batch"
         )
+        newest_is = "" if is_of_many else f"The newest before it is {other}. "
         advice = (
             f"Maybe late_records='skip', with which this run can go on; or, with another run_dir, a grace of {int(behind.max())} ms (what "
-            "this batch needs), or the topic sorted by its timestamp (in a repartition topic rows of different tasks are in no order of time)"
+            "this batch needs), or the topic sorted by its timestamp"
             if stops
             else "Too much to be left out without a word: maybe that one has a wrong time; else set late_limit_ms"
         )
         whose = context.root_of(topic)
         raise LateRecordException(
-            f"The record {whose}, partition {context.partition}, offset {offset} is {int(behind[row])} ms older than a "
-            f"record before it; {allowed_ms} ms are allowed. The newest before it is {other}. {advice}.",
+            f"The record {whose}, partition {context.partition}, offset {offset} is {int(behind[row])} ms older than {than}; "
+            f"{allowed_ms} ms are allowed. {newest_is}{advice}.",
             whose,
             context.partition,
             offset,
         )
-    told = [f"is {found} ms older than a record before it; {allowed_ms} ms are allowed" for found in behind[places]]
+    told = [f"is {found} ms older than {than}; {allowed_ms} ms are allowed" for found in behind[places]]
     context.leave_out(topic, places, told, is_late=True)
     return ~late

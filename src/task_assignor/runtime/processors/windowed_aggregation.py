@@ -1,7 +1,8 @@
 """Aggregates over windows of time: tumbling, hopping, sessions. A window comes out once, when it is closed.
 
 **When a window is closed.** The source promises an order: a record is at most `grace` older than the newest record before
-it in its partition; S is the time of that one. A window `[start, end)` is closed as soon as `S >= end + grace`, a session as
+it in its partition; S is the time of that one. (Of a repartition topic S is the time up to which all have come who write it:
+each of them promises the order.) A window `[start, end)` is closed as soon as `S >= end + grace`, a session as
 soon as `S > last record + gap + grace`: no record that keeps the promise can be part of it any more. Then it comes out. What
 is open at the end of a run stays in the store, and comes when a later run has moved the time.
 
@@ -227,6 +228,13 @@ class _Factory:
         """What its user wrote."""
         return type(self.aggregation).__qualname__
 
+    @property
+    def behind_ms(self) -> int:
+        """By how much the start of a window that comes out (of a session its end) is at most behind what was read before, ms."""
+        windows = self.aggregation.windows
+        length = windows.size_ms if isinstance(windows, TimeWindows) else windows.gap_ms
+        return length + self.aggregation.grace_ms
+
     def __call__(self) -> Processor:
         windows = self.aggregation.windows
         return _InTimeWindows(self, windows) if isinstance(windows, TimeWindows) else _InSessions(self, windows)
@@ -269,16 +277,15 @@ class _Windowed(Processor):
         """Add what the batch brings, then give what is closed."""
         (rows,) = batch.values()
         topic = self._plan.source
-        if not rows.num_rows and context.newest_of_topic(topic) is None:
+        if not rows.num_rows and context.time_of_topic(topic) is None:
             return None
         before = self._store.stream_time
         times, keep = with_times(topic, rows, self._timestamp, context)
         times, keep = self._with_windows(topic, times, keep, context)
         keep = both(keep, with_keys(topic, rows, self._factory.by, context, among=keep))
         newest, now = newest_so_far(topic, times, before, context)
-        if now is None:
-            return None
-        self._store.observe(now)
+        if now is not None:
+            self._store.observe(now)
         known = times if keep is None else np.where(keep, times, newest)
         in_time = self._leave_out_late(topic, known, newest, context)
         keep = both(keep, in_time)
@@ -286,7 +293,7 @@ class _Windowed(Processor):
             rows, times, newest = taken(rows, keep), times[keep], newest[keep]
         if rows.num_rows:
             self._add(rows, times, newest)
-        return self._close(before, now)
+        return None if now is None else self._close(before, now)
 
     def _with_windows(
         self, topic: str, times: Int64Array, keep: BoolArray | None, context: TaskContext

@@ -6,7 +6,8 @@ micro-batches were.
 
 **When a window is closed.** Each source promises an order: a record is at most `grace` older than the newest record
 before it in its partition. A task reads its sources in the order of time (`merging`), so when the newest record of either
-is at time S, all future records of a source have time >= S - grace. So a left row can meet no future right row once
+is at time S, all future records of a source have time >= S - grace; of a repartition topic S is the time up to which all have
+come who write it, whatever the other side has. So a left row can meet no future right row once
 `time + after < S - grace(right)`, and a right row no future left row once `time + before < S - grace(left)`. Then a row
 without a partner comes out, and not earlier; what is open at the end of a run stays in the store, and comes when a later
 run has moved the time. No clock and no batch boundary has a say, so neither pruning nor batches change the result.
@@ -170,6 +171,12 @@ class JoinFactory:
         """What its user wrote."""
         return type(self.join).__qualname__
 
+    @property
+    def behind_ms(self) -> int:
+        """By how much the times of a row that comes out are at most behind what was read before, ms."""
+        join = self.join
+        return max(join.before_ms, join.after_ms) + max(join.left_grace_ms or 0, join.right_grace_ms or 0)
+
     def __call__(self) -> JoinProcessor:
         """A processor for one task."""
         return JoinProcessor(self)
@@ -276,13 +283,16 @@ class JoinProcessor(Processor):
         # A source may have gained columns since the rows of the state were written.
         self._left_store.widen(self._left.stored)
         self._right_store.widen(self._right.stored)
-        before = self._stream_time()
+        before = self._times(context)
         closed_before = self._closed_before(before)
         (new_left, lonely_left), (new_right, lonely_right) = (
-            self._prepare(side, store, batch[side.topic], before, context)
-            for side, store in ((self._left, self._left_store), (self._right, self._right_store))
+            self._prepare(side, store, batch[side.topic], time, context)
+            for side, store, time in (
+                (self._left, self._left_store, before[0]),
+                (self._right, self._right_store, before[1]),
+            )
         )
-        closed_now = self._closed_before(self._stream_time())
+        closed_now = self._closed_before(self._times(context))
         old_left, old_right = list(self._views(self._left)), list(self._views(self._right))
         left, right = (
             TimedRows(rows, self._keys, side.time) for rows, side in ((new_left, self._left), (new_right, self._right))
@@ -308,7 +318,7 @@ class JoinProcessor(Processor):
         self, side: _Side, store: WindowStore, rows: pa.Table, before: int | None, context: TaskContext
     ) -> tuple[pa.Table, pa.Table]:
         """The rows that take part, and those whose key has a null, with the columns of the store; moves the stream time."""
-        if rows.num_rows == 0 and context.newest_of_topic(side.topic) is None:
+        if rows.num_rows == 0 and context.time_of_topic(side.topic) is None:
             return side.stored.empty_table(), side.stored.empty_table()
         times, keep = with_times(side.topic, rows, side.timestamp, context)
         newest, now = newest_so_far(side.topic, times, before, context)
@@ -395,17 +405,21 @@ class JoinProcessor(Processor):
                 alone.append(closed.rows.filter(pa.array(is_alone)))
         return [self._result(*((rows, None) if is_left else (None, rows))) for rows in alone]
 
-    def _stream_time(self) -> int | None:
-        """The newest time of all rows of both sides, ms."""
+    def _times(self, context: TaskContext) -> tuple[int | None, int | None]:
+        """Left and right rows of the future are older than this by their grace at most, ms; None: it is not known."""
         times = (self._left_store.stream_time, self._right_store.stream_time)
-        return max((time for time in times if time is not None), default=None)
+        both = max((time for time in times if time is not None), default=None)
+        sides = zip(times, (self._left, self._right), strict=True)
+        left, right = (time if context.is_written_by_many(side.topic) else both for time, side in sides)
+        return left, right
 
-    def _closed_before(self, now: int | None) -> tuple[int | None, int | None]:
+    def _closed_before(self, times: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
         """Left and right rows older than these meet no row of the future; None: no such time. See the top of this module."""
+        left, right = times
         left_grace, right_grace = self._left.grace_ms, self._right.grace_ms
         return (
-            None if now is None or right_grace is None else now - right_grace - self._join.after_ms,
-            None if now is None or left_grace is None else now - left_grace - self._join.before_ms,
+            None if right is None or right_grace is None else right - right_grace - self._join.after_ms,
+            None if left is None or left_grace is None else left - left_grace - self._join.before_ms,
         )
 
     def _expire(self, left: int | None, right: int | None) -> None:

@@ -1,0 +1,109 @@
+"""The time of a repartition topic: up to which all tasks have come that write it. No files here.
+
+Several tasks write to one partition, each as far as it has come, and one may be a day behind another. So the newest time in
+a partition says nothing of what comes next. What does is how far each of them is: a task that reads in the order of time
+will write no row that is older than its newest one. The lowest of these times, over the tasks that have more to read, is
+that of the topic (Flink and Beam call it the watermark). It never goes back.
+
+* A task that has read everything holds nobody back, as with sources; what it reads later comes later. If that is so of all,
+  the newest time that any of them has written counts.
+* A task may write seldom. Where it has read on since, it would write rows of then: as far behind what is read as the
+  processor says (a window comes out when it is over), or as rows of the topic have been at most.
+* A task that reads a repartition topic itself is given its rows as they come, not in the order of time. So what it has
+  written says nothing; but none of its rows will be older than the time of that topic, which is how far it has read.
+* As long as nothing is known of a task that has something to read, nothing is known of the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+NO_TIME: Final = int(np.iinfo(np.int64).min)
+"""Older than all times."""
+
+
+@attrs.frozen
+class Writers:
+    """Those who write a topic.
+
+    Args:
+        tasks: how many they are.
+        behind_ms: by how much a row is at most behind what its task had read before; None: they do not say.
+        are_in_order: they are given records in the order of time.
+    """
+
+    tasks: int
+    behind_ms: int | None = None
+    are_in_order: bool = True
+
+
+class TopicTime:
+    """How far those who write a topic are.
+
+    Args:
+        writers: who they are.
+
+    Attributes:
+        now: up to which time all have come, ms; `NO_TIME`: it is not known.
+    """
+
+    def __init__(self, writers: Writers) -> None:
+        self.now = NO_TIME
+        self._writers = writers
+        self._behind_ms = writers.behind_ms
+        """By how much a row has been behind what its task had read before, at most; None: not known."""
+        self._written: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
+        """(tasks,) newest time of the rows that each has written."""
+        self._read: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
+        """(tasks,) the time up to which each has read."""
+
+    def see(self, writer: int, read: tuple[int | None, int | None], times: tuple[int, int] | None) -> None:
+        """A batch of a task is committed.
+
+        Args:
+            writer: number of the task.
+            read: newest time of what it has read; up to which time all have come who write repartition topics that it reads, ms.
+            times: oldest and newest time of the rows that it has written to the topic in this batch; None: there are none.
+        """
+        before, time = int(self._read[writer]), read[0 if self._writers.are_in_order else 1]
+        if times is not None:
+            self._written[writer] = max(int(self._written[writer]), times[1])
+            if before != NO_TIME and self._writers.behind_ms is None:
+                self._behind_ms = max(self._behind_ms or 0, before - times[0])
+        if time is not None:
+            self._read[writer] = max(before, time)
+
+    def move(self, are_busy: npt.NDArray[np.bool_]) -> None:
+        """See how far all are.
+
+        Args:
+            are_busy: (tasks,) which have more to read.
+        """
+        if are_busy.any():
+            come = np.full(len(self._read), NO_TIME)
+            if self._behind_ms is not None:
+                come = np.where(self._read == NO_TIME, NO_TIME, self._read - self._behind_ms)
+            if self._writers.are_in_order:
+                come = np.maximum(come, self._written)
+            found = int(come[are_busy].min())
+        else:
+            found = int(self._written.max(initial=NO_TIME))
+        self.now = max(self.now, found)
+
+    # For checkpoints.
+
+    def saved(self) -> tuple[int | None, ...]:
+        """By how much rows have been behind, then the newest time that each task has written."""
+        return (self._behind_ms, *(None if time == NO_TIME else time for time in self._written.tolist()))
+
+    def load(self, saved: Sequence[int | None]) -> None:
+        """Take what was saved; of other tasks it says nothing."""
+        if len(saved) == len(self._written) + 1:
+            if self._writers.behind_ms is None:
+                self._behind_ms = saved[0]
+            self._written[:] = [NO_TIME if time is None else time for time in saved[1:]]
