@@ -298,10 +298,14 @@ def _require_readable(descriptor: int, path: str) -> None:
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_dir() and not Path(entry.path, CONTENT).exists()
+        if entry.is_dir():
+            os.stat(f"{entry.path}/{CONTENT}")  # noqa: PTH116
+    except FileNotFoundError:
+        return True
     except OSError:
         # A link that leads round in a circle, or to where we may not look.
         return False
+    return False
 
 
 def _error(number: int, path: str | Path) -> OSError:
