@@ -25,18 +25,40 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.storage import addresses, open_document
+from task_assignor.runtime.topic_names import lists_folder, version_name
 from task_assignor.runtime.topics import list_topics
 from tests.runtime.interleaving import Interleaving, SteppedStorage
+from tests.runtime.support import make_former
 
-_ROOT: Final = "/interleaved"
-_TOPIC: Final = "t"
-_PARTITIONS: Final = 2
-_DISK: Final = "Input/output error"
+ROOT: Final = "/interleaved"
+TOPIC: Final = "t"
+PARTITIONS: Final = 2
+DISK: Final = "Input/output error"
 
 
 def _check_told(error: TopicException, *expected: str) -> None:
     if not any(text in str(error) for text in expected):
         raise AssertionError(f"nothing explains: {error}") from error
+
+
+def number_of(name: str) -> int | None:
+    """The number of a version by its name; None: it is a herald."""
+    number, _, topic_id = name.rpartition("/")[2].removesuffix(".json").partition("-")
+    return None if topic_id and not int(number) else int(number)
+
+
+@contextmanager
+def patched(actors: Interleaving, storage: SteppedStorage, kept: int, listed: int) -> Iterator[None]:
+    """Topics are in this storage, in which so many versions are kept, and lists are made after so many appends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(addresses, "_storage", lambda *_: storage)
+        patch.setattr(versions, "KEPT_VERSIONS", kept)
+        patch.setattr(topic_changes, "KEPT_VERSIONS", kept)
+        patch.setattr(versions, "LISTED_APPENDS", listed)
+        patch.setattr(versions, "LISTED_FILES", 3 * listed)
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=actors.chance.getrandbits(128), version=4))
+        patch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: actors.now / 200))
+        yield
 
 
 @attrs.define(eq=False)
@@ -66,21 +88,21 @@ class TopicWorld:
     def __init__(self, seed: int) -> None:
         self.actors = Interleaving(seed)
         self.chance = chance = self.actors.chance
-        self.storage = SteppedStorage(self.actors, _ROOT)
+        self.storage = SteppedStorage(self.actors, ROOT)
         self.storage.on_created = self._created
         self.kept = chance.choice((2, 3, 5, 20))
         self.listed = chance.choice((1, 2, 3, 8))
         self._numbers = itertools.count()
         self.appends: list[Append] = []
-        self.deleted = [0] * _PARTITIONS
+        self.deleted = [0] * PARTITIONS
         """Per partition up to where somebody has begun to delete."""
         self.newest = -1
         """The newest version that there ever was."""
-        self.log: list[list[int]] = [[] for _ in range(_PARTITIONS)]
+        self.log: list[list[int]] = [[] for _ in range(PARTITIONS)]
         """Per partition the rows that newest versions have named, also if they are deleted by now."""
-        self.places: list[dict[int, versions.Segment]] = [{} for _ in range(_PARTITIONS)]
+        self.places: list[dict[int, versions.Segment]] = [{} for _ in range(PARTITIONS)]
         """Per partition the files of these rows by their offsets."""
-        self.ends = [0] * _PARTITIONS
+        self.ends = [0] * PARTITIONS
         """Those of the topics that calls have returned, which are durable: who looks then must see so much."""
         self.is_there = False
 
@@ -91,10 +113,12 @@ class TopicWorld:
             AssertionError: what must hold does not.
         """
         chance = self.chance
-        with self._patched():
+        with patched(self.actors, self.storage, self.kept, self.listed):
             creators = chance.choice((0, 0, 2, 3))
             if not creators:
                 self._create()
+                if chance.random() < 0.3 and self.kept > 2:
+                    make_former(self.storage, TOPIC)
             dies = chance.choice((0, 0, 0.002, 0.02))
             often = chance.choice((3, 8, 25))
             for number in range(creators):
@@ -109,18 +133,6 @@ class TopicWorld:
             self.actors.run()
             self.storage.fails = 0
             self._check()
-
-    @contextmanager
-    def _patched(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(addresses, "_storage", lambda *_: self.storage)
-            patch.setattr(versions, "KEPT_VERSIONS", self.kept)
-            patch.setattr(topic_changes, "KEPT_VERSIONS", self.kept)
-            patch.setattr(versions, "LISTED_APPENDS", self.listed)
-            patch.setattr(versions, "LISTED_FILES", 3 * self.listed)
-            patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=self.chance.getrandbits(128), version=4))
-            patch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: self.actors.now / 200))
-            yield
 
     # What the actors do.
 
@@ -144,7 +156,7 @@ class TopicWorld:
         rows, _ = self._rows()
         rows = rows.select(["key", "n"])
         with self._written(rows, ()):
-            topic = write_topic(_ROOT, _TOPIC, rows, partitions=_PARTITIONS, key=["key"])
+            topic = write_topic(ROOT, TOPIC, rows, partitions=PARTITIONS, key=["key"])
             self.is_there = True
         self._returned(topic)
 
@@ -152,7 +164,7 @@ class TopicWorld:
         try:
             self._create()
         except TopicException as error:
-            _check_told(error, "There already is a topic", _DISK)
+            _check_told(error, "There already is a topic", DISK)
         self._appends(often)
 
     def _appends(self, often: int) -> None:
@@ -162,10 +174,10 @@ class TopicWorld:
             known = self.is_there
             try:
                 with self._written(rows, columns):
-                    topic = append_topic(_ROOT, _TOPIC, rows, add_columns=bool(columns))
+                    topic = append_topic(ROOT, TOPIC, rows, add_columns=bool(columns))
                 self._returned(topic)
             except TopicException as error:
-                _check_told(error, _DISK, *(() if known else ("There is no topic",)))
+                _check_told(error, DISK, *(() if known else ("There is no topic",)))
 
     def _deletes(self, often: int) -> None:
         for _ in range(self.chance.randint(1, often)):
@@ -173,16 +185,16 @@ class TopicWorld:
             if not self.is_there:
                 continue
             try:
-                topic = Topic.open(_ROOT, _TOPIC)
+                topic = Topic.open(ROOT, TOPIC)
                 before = {
                     part: self.chance.randint(topic.start_offsets()[part], end)
                     for part, end in enumerate(topic.end_offsets())
                     if self.chance.random() < 0.7
                 }
                 self.deleted = [max(end, before.get(part, 0)) for part, end in enumerate(self.deleted)]
-                topic = delete_records(_ROOT, _TOPIC, before)
+                topic = delete_records(ROOT, TOPIC, before)
             except TopicException as error:
-                _check_told(error, _DISK)
+                _check_told(error, DISK)
                 continue
             for part, offset in before.items():
                 assert topic.start_offsets()[part] >= offset
@@ -194,17 +206,17 @@ class TopicWorld:
             if not self.is_there:
                 continue
             if self.chance.random() < 0.2:
-                assert list_topics(_ROOT) == [_TOPIC]
+                assert list_topics(ROOT) == [TOPIC]
             least = list(self.ends)
             if topic is None or self.chance.random() < 0.2:
-                topic = Topic.open(_ROOT, _TOPIC)
+                topic = Topic.open(ROOT, TOPIC)
             else:
                 before = topic.end_offsets()
                 topic.refresh()
                 least = [max(pair) for pair in zip(least, before, strict=True)]
             ends = topic.end_offsets()
             assert all(end >= known for end, known in zip(ends, least, strict=True)), (ends, least)
-            part = self.chance.randrange(_PARTITIONS)
+            part = self.chance.randrange(PARTITIONS)
             # Somebody else may know of more than this one has seen.
             start, end = sorted(self.chance.choices(range(self.ends[part] + 1), k=2))
             try:
@@ -222,18 +234,18 @@ class TopicWorld:
 
     def _created(self, name: str) -> None:
         """A version was written: what it adds is what the topic has from then on, if it is the newest."""
-        number = int(name.rpartition("/")[2].removesuffix(".json"))
-        if number <= self.newest:
+        number = number_of(name)
+        if number is None or number <= self.newest:
             # Somebody slept until the number was free again: whatever is there is newer.
             return
         assert number == self.newest + 1
         self.newest = number
-        version = versions.TopicVersion.of(open_document(self.storage, name, versions.TopicDocument), _TOPIC, number)
+        version = versions.TopicVersion.of(open_document(self.storage, name, versions.TopicDocument), TOPIC, number)
         newest = [version.read(self.storage, version.lists[-1])] if version.lists else []
         for part, (log, places) in enumerate(zip(self.log, self.places, strict=True)):
             for file in itertools.chain(*(files[part] for files in (*newest, version.recent))):
                 if file.base == len(log):
-                    with pa.ipc.open_file(self.storage.open(file.name(_TOPIC))) as reader:
+                    with pa.ipc.open_file(self.storage.open(file.name(TOPIC))) as reader:
                         log += reader.read_all().column("n").to_pylist()
                     places[file.base] = file
                 assert places[file.base] == file
@@ -242,22 +254,22 @@ class TopicWorld:
     # What must hold.
 
     def _check(self) -> None:
-        if not self.is_there and not versions.versions_of(self.storage, _TOPIC):
+        if not self.is_there and not versions.versions_of(self.storage, TOPIC):
             assert not any(append.ended for append in self.appends)
             return
-        self._check_rows(Topic.open(_ROOT, _TOPIC))
+        self._check_rows(Topic.open(ROOT, TOPIC))
         unnamed = self._unnamed_lists()
         for _ in range(self.listed + 2):
             self._append_alone()
-        self._check_rows(Topic.open(_ROOT, _TOPIC))
+        self._check_rows(Topic.open(ROOT, TOPIC))
         # Lists go when others are made; those that were needed until then go the next time.
         assert not unnamed & self._unnamed_lists(), "lists that nothing names are left"
-        assert len(versions.versions_of(self.storage, _TOPIC)) <= self.kept
+        assert len(versions.versions_of(self.storage, TOPIC)) <= self.kept + 1
 
     def _append_alone(self) -> None:
         rows, columns = self._rows()
         with self._written(rows, columns):
-            append_topic(_ROOT, _TOPIC, rows, add_columns=bool(columns))
+            append_topic(ROOT, TOPIC, rows, add_columns=bool(columns))
 
     def _check_rows(self, topic: Topic) -> None:
         topic.check()
@@ -289,16 +301,15 @@ class TopicWorld:
     def _unnamed_lists(self) -> set[str]:
         """Lists that no version names which is kept; those that are named must be there."""
         named: set[str] = set()
-        for number in versions.versions_of(self.storage, _TOPIC):
-            name = versions.version_name(_TOPIC, number)
-            version = versions.TopicVersion.of(
-                open_document(self.storage, name, versions.TopicDocument), _TOPIC, number
-            )
+        topic_id = Topic.open(ROOT, TOPIC).now.id_in_names
+        for number in versions.versions_of(self.storage, TOPIC):
+            name = version_name(TOPIC, number, topic_id)
+            version = versions.TopicVersion.of(open_document(self.storage, name, versions.TopicDocument), TOPIC, number)
             named.update(found.name for found in version.lists)
             # One that somebody slow has put under an old number counts for nobody.
             for found in version.lists if number > self.newest - self.kept else ():
                 version.read(self.storage, found)
-        return set(self.storage.list(versions.lists_folder(_TOPIC))) - named
+        return set(self.storage.list(lists_folder(TOPIC, topic_id))) - named
 
 
 def interleave_topics(seed: int) -> TopicWorld:

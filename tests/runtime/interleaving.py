@@ -101,8 +101,8 @@ class Interleaving:
         if self._error is not None:
             raise self._error
 
-    def point(self) -> None:
-        """Here another actor may go on; what is called by none of them goes on itself."""
+    def point(self, sleep: int = 0) -> None:
+        """Here another actor may go on, and for so many steps others do; what is called by none of them goes on itself."""
         if self._is_looking:
             return
         self.now += 1
@@ -115,7 +115,9 @@ class Interleaving:
             self._error = AssertionError(f"{actor.name} does not come to an end")
         if actor.is_dead or self._error is not None:
             raise DiedError
-        if self._sleeps and self.chance.random() < self._sleeps:
+        if sleep:
+            actor.wakes = self.now + sleep
+        elif self._sleeps and self.chance.random() < self._sleeps:
             actor.wakes = self.now + int(10 ** self.chance.uniform(0, self._longest))
         elif self.chance.random() < self._goes_on:
             return

@@ -31,7 +31,9 @@ from task_assignor.runtime import (
     WindowedJoin,
     write_topic,
 )
-from task_assignor.runtime.storage import LocalStorage, as_document, open_document
+from task_assignor.runtime.storage import LocalStorage, Storage, as_document, open_document
+from task_assignor.runtime.topic_names import version_name
+from task_assignor.runtime.topic_versions import FORMER_FORMAT_VERSION
 from task_assignor.sdk import StreamsConfig
 
 STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"
@@ -65,8 +67,17 @@ def stream(rows: int, keys: int, seed: int, span_ms: int = 600_000) -> pa.Table:
 
 
 def description(root: Path, topic: str, version: int = 0) -> Path:
-    """The file in which a version of a topic is."""
-    return root / topic / "versions" / f"{version:012d}.json" / "~object"
+    """The file in which a version of a topic is; where several topics left theirs, that of one of them."""
+    (found, *_) = sorted((root / topic / "versions").glob(f"{version:012d}{'*' if version else ''}.json"))
+    return found / "~object"
+
+
+def make_former(storage: Storage, topic: str) -> None:
+    """Make a topic that was just written, with few files, one of the format without ids in the names of its versions."""
+    (herald,) = (name for name in storage.list(f"{topic}/versions") if "-" in name)
+    storage.delete([herald])
+    first = version_name(topic, 0, None)
+    storage.put(first, as_document({**open_document(storage, first, dict), "formatVersion": FORMER_FORMAT_VERSION}))
 
 
 def change_description(path: Path, **changes: Any) -> None:

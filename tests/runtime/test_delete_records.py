@@ -28,7 +28,8 @@ from task_assignor.runtime import topic_changes as changes
 from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.storage import LocalStorage
-from task_assignor.runtime.topic_versions import FORMAT_VERSION, KEPT_VERSIONS, lists_folder
+from task_assignor.runtime.topic_names import lists_folder
+from task_assignor.runtime.topic_versions import FORMER_FORMAT_VERSION, KEPT_VERSIONS
 from tests.runtime.support import (
     application,
     change_description,
@@ -36,6 +37,7 @@ from tests.runtime.support import (
     description,
     in_order,
     join_topology,
+    make_former,
     stream,
     write_streams,
 )
@@ -132,7 +134,7 @@ def test_a_topic_that_sheds_what_was_read_stays_small(tmp_path: Path) -> None:
     assert not _files(tmp_path, 0)
     assert max(counts[60:]) <= max(counts[30:60]) < 100
     assert max(sizes[60:]) <= 1.1 * max(sizes[30:60])
-    assert len(storage.list(lists_folder("t"))) < KEPT_VERSIONS + 10
+    assert len(storage.list(lists_folder("t", topic.topic_id))) < KEPT_VERSIONS + 10
 
 
 def test_a_file_goes_when_all_of_its_rows_are_deleted(tmp_path: Path) -> None:
@@ -327,19 +329,20 @@ def test_a_topic_of_an_older_version_is_read_and_written_as_before(tmp_path: Pat
 
 
 def test_what_does_not_know_of_deleted_rows_refuses_a_topic_that_has_shed(tmp_path: Path) -> None:
-    """It appended, and what was deleted was there again, without its files."""
+    """It appended, and what was deleted was there again, without its files. What has ids in names is too new for it anyway."""
     _write(tmp_path, 40)
+    make_former(LocalStorage(tmp_path), "t")
 
     def formats() -> list[int]:
         numbers = versions.versions_of(LocalStorage(tmp_path), "t")
         return [json.loads(description(tmp_path, "t", one).read_bytes())["formatVersion"] for one in numbers]
 
-    assert formats() == [FORMAT_VERSION]
+    assert formats() == [FORMER_FORMAT_VERSION]
     delete_records(tmp_path, "t", {1: 3})
     append_topic(tmp_path, "t", _numbers(40, 50))
-    assert formats() == [FORMAT_VERSION, FORMAT_VERSION + 1, FORMAT_VERSION + 1]
+    assert formats() == [FORMER_FORMAT_VERSION, FORMER_FORMAT_VERSION + 1, FORMER_FORMAT_VERSION + 1]
     # So it was written by the first versions that know of it.
-    change_description(description(tmp_path, "t", 2), formatVersion=FORMAT_VERSION)
+    change_description(description(tmp_path, "t", 2), formatVersion=FORMER_FORMAT_VERSION)
     assert Topic.open(tmp_path, "t").start_offsets() == [0, 3]
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budget import examples
+from tests.runtime.interleaved_remade import interleave_remade
 from tests.runtime.interleaved_runs import interleave_run
 from tests.runtime.interleaved_topics import interleave_topics
 
@@ -15,6 +16,13 @@ from tests.runtime.interleaved_topics import interleave_topics
 def test_whoever_changes_a_topic_at_the_same_time_loses_no_row(seed: int) -> None:
     """Many append, create, delete rows and read, one operation of the storage after the other; some sleep long, some die."""
     interleave_topics(seed)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(15))
+def test_a_topic_that_is_written_anew_is_not_mixed_up_with_the_one_before(seed: int) -> None:
+    """Its folder is deleted while others append, delete rows and read: the new topic keeps its rows, and has no others."""
+    interleave_remade(seed)
 
 
 @given(st.integers(0, 2**32))

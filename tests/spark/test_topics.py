@@ -78,7 +78,8 @@ def test_the_order_of_the_dataframe_is_kept_and_the_files_are_the_same_every_tim
         assert sorted(numbers) == numbers
     one, two = (files_of(tmp_path / name) for name in ("one", "two"))
     for files in (one, two):
-        assert files.pop("t/versions/000000000000.json/~object"), "it has the topic's id"
+        for name in [name for name in files if name.startswith("t/versions/")]:
+            assert files.pop(name), "it has the topic's id"
     assert sorted(one.values()) == sorted(two.values())
     assert len(one) >= 4 * 3
 

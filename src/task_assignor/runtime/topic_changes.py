@@ -9,14 +9,8 @@ from pathlib import Path
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.storage import Storage, as_document, open_document
-from task_assignor.runtime.topic_versions import (
-    KEPT_VERSIONS,
-    TopicDocument,
-    TopicVersion,
-    lists_folder,
-    version_name,
-    versions_of,
-)
+from task_assignor.runtime.topic_names import herald_name, lists_folder, look_at_names, version_name
+from task_assignor.runtime.topic_versions import KEPT_VERSIONS, Life, TopicDocument, TopicVersion, life_of
 from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.sdk.text import shown
 
@@ -33,7 +27,10 @@ def put_version(storage: Storage, version: TopicVersion) -> TopicVersion:
     """
     if version.is_long:
         version = version.shortened(storage)
-    storage.put_if_absent(version_name(version.spec.name, version.number), as_document(version.document()))
+    document = as_document(version.document())
+    if not version.number:
+        storage.put_if_absent(herald_name(version.spec.name, version.topic_id), document)
+    storage.put_if_absent(version.name, document)
     return version
 
 
@@ -71,30 +68,53 @@ def change_topic(
             if Topic.open(root, name, topic_id).version == topic.version:
                 raise
             continue
-        found = versions_of(storage, name)
-        if not found:
-            continue  # Somebody has deleted the topic: that is said when it is opened.
-        if found[-1] >= version.number + KEPT_VERSIONS - 1:
-            # So many others were quicker that the number may have become free again; what they wrote counts.
-            storage.delete([version_name(name, version.number)])
+        life = life_of(storage, name)
+        if life is None or not _goes_on(version, life):
+            # Somebody has deleted the topic, and maybe written another one: that is said when it is opened.
+            _withdraw(storage, version)
             continue
-        old = [number for number in found if number <= version.number - KEPT_VERSIONS]
-        storage.delete(version_name(name, number) for number in old)
+        if life.numbers[-1] >= version.number + KEPT_VERSIONS - 1:
+            # So many others were quicker that the number may have become free again; what they wrote counts.
+            storage.delete([version.name])
+            continue
+        # The first one says which topic is there, maybe another one by the time that it would be deleted.
+        old = [number for number in life.numbers if 0 < number <= version.number - KEPT_VERSIONS]
+        storage.delete(version_name(name, number, version.id_in_names) for number in old)
         if version.lists != topic.now.lists:
             _delete_lists(storage, version)
 
 
+def _goes_on(version: TopicVersion, life: Life) -> bool:
+    """Whether a version that was put is one of the topic that is there."""
+    if life.topic_id != version.id_in_names:
+        return False
+    # Without ids only the version before it tells, which stays while few come after it.
+    return not version.is_former or version.number - 1 in life.numbers or version.number < life.numbers[-1]
+
+
+def _withdraw(storage: Storage, version: TopicVersion) -> None:
+    """Take back a version without a topic, unless another look finds the topic: others may have seen it then, and go on from it."""
+    life = life_of(storage, version.spec.name)
+    goes_on = life is not None and _goes_on(version, life)
+    # One without an id does no harm beside a topic with one.
+    is_beside = life is not None and life.topic_id is not None and version.is_former
+    if not goes_on and not is_beside:
+        storage.delete([version.name])
+
+
 def _delete_lists(storage: Storage, version: TopicVersion) -> None:
     """Delete lists of this version and earlier ones that no version names which is there; later ones are others' work."""
-    name = version.spec.name
+    name, topic_id = version.spec.name, version.id_in_names
     # Of these lists later versions have none that it has not. So it does no harm if all versions that are seen here are gone by
     # the time that they are read, since so many others were quicker.
     needed = {found.name for found in version.lists}
-    for number in versions_of(storage, name):
-        with suppress(FileNotFoundError):
-            document = open_document(storage, version_name(name, number), TopicDocument)
-            needed.update(found.name for found in document.lists)
-    lists = storage.list(lists_folder(name))
+    for number in look_at_names(storage, name).numbers(topic_id):
+        if number or version.number < KEPT_VERSIONS:
+            # The first one stays, but who still reads by it was told to look again long ago.
+            with suppress(FileNotFoundError):
+                document = open_document(storage, version_name(name, number, topic_id), TopicDocument)
+                needed.update(found.name for found in document.lists)
+    lists = storage.list(lists_folder(name, topic_id))
     numbers = (each.rpartition("/")[2].partition("-")[0] for each in lists)
     storage.delete(
         each

@@ -1,9 +1,11 @@
 """What a version of a topic says: what the topic is like, and which files it has. Where they are read is in `topics`.
 
-A version lists the files of the last appends itself. Those before are in lists, `<topic>/lists/<version>-<id>.json`, which never
+A version lists the files of the last appends itself. Those before are in lists, `<topic>/lists/<topic id>/<version>-<id>.json`, which never
 change; a version names them with the offsets up to which they go. When a version would become long, what it lists
 becomes a list, and lists of like length become one, as in `checkpoints`: so an append writes little however many files there are, and
 who has read a topic once reads of the lists only what is new.
+
+How versions and lists are named, and which topic is there, is in `topic_names`.
 
 Rows before the `starts` of a version are deleted. Their files are named on until they are deleted, too: so who has appended them,
 and was not told, finds either that they are named or that they have gone, and knows that they have counted.
@@ -23,16 +25,18 @@ from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.machines.encoding import VERSION, Count, Value
 from task_assignor.runtime.storage import Seal, Storage, as_document, open_document
+from task_assignor.runtime.topic_names import lists_folder, look_at_names, version_name
 from task_assignor.runtime.topic_spec import TopicSpec
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 6
+FORMER_FORMAT_VERSION: Final = 4
+"""That of topics without an id in the names of their versions; they keep it."""
 LISTED_APPENDS: Final = 32
 """So many appends a version lists itself,"""
 LISTED_FILES: Final = 512
 """and at most so many files."""
 KEPT_VERSIONS: Final = 20
-"""Versions of a topic that are kept: who reads one finds it, however quickly others follow."""
-_LOOKS: Final = 20
+"""Versions of a topic that are kept, beside the first: who reads one finds it, however quickly others follow."""
 
 
 @attrs.frozen
@@ -128,8 +132,12 @@ class TopicDocument(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     starts: tuple[Count, ...] = ()
 
 
-class ShedTopicDocument(TopicDocument, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION + 1):
-    """The content of a version with `starts`: who does not know of deleted rows must not read it, nor append without them."""
+class FormerTopicDocument(TopicDocument, frozen=True, tag_field=VERSION, tag=FORMER_FORMAT_VERSION):
+    """The content of a version without an id in its name: who knows nothing of such names finds the others, and must not read them."""
+
+
+class FormerShedTopicDocument(TopicDocument, frozen=True, tag_field=VERSION, tag=FORMER_FORMAT_VERSION + 1):
+    """The same with `starts`: who does not know of deleted rows must not read it, nor append without them."""
 
 
 @attrs.frozen
@@ -144,6 +152,7 @@ class TopicVersion:
         recent: those of the others.
         first_columns: how many columns it had at first; rows may lack the others, which are null there.
         starts: per partition the offset before which rows are deleted.
+        is_former: it is of a topic of a former format, without an id in the names of its versions.
     """
 
     spec: TopicSpec
@@ -153,6 +162,17 @@ class TopicVersion:
     recent: Files
     first_columns: int
     starts: tuple[int, ...]
+    is_former: bool = False
+
+    @property
+    def id_in_names(self) -> str | None:
+        """What the names of its topic have of its identity; None: nothing."""
+        return None if self.is_former else self.topic_id
+
+    @property
+    def name(self) -> str:
+        """Its name in the storage of the topics."""
+        return version_name(self.spec.name, self.number, self.id_in_names)
 
     @property
     def ends(self) -> list[int]:
@@ -196,7 +216,7 @@ class TopicVersion:
         lists = list(self.lists)
         while lists and lists[-1].count <= sum(map(len, files)):
             files = [[*before, *found] for before, found in zip(self.read(storage, lists.pop()), files, strict=True)]
-        name = f"{lists_folder(self.spec.name)}/{self.number:012d}-{uuid.uuid4().hex[:12]}.json"
+        name = f"{lists_folder(self.spec.name, self.id_in_names)}/{self.number:012d}-{uuid.uuid4().hex[:12]}.json"
         storage.put(name, as_document(_List(uuid.UUID(self.topic_id), _listed(files))))
         new = FileList(name, self.number, sum(map(len, files)), tuple(self.ends))
         return attrs.evolve(self, lists=(*lists, new), recent=[[] for _ in files])
@@ -242,7 +262,8 @@ class TopicVersion:
     def document(self) -> TopicDocument:
         """The content of the version."""
         spec = self.spec
-        kind = ShedTopicDocument if any(self.starts) else TopicDocument
+        former = FormerShedTopicDocument if any(self.starts) else FormerTopicDocument
+        kind = former if self.is_former else TopicDocument
         return kind(
             spec.name,
             spec.partitions,
@@ -276,7 +297,9 @@ class TopicVersion:
         if len(starts) != spec.partitions:
             raise ValueError(f"it has starts for {len(starts)} partitions, not {spec.partitions}")
         recent = _segments(document.files)
-        version = cls(spec, str(document.id), number, document.lists, recent, document.first_columns, starts)
+        version = cls(
+            spec, str(document.id), number, document.lists, recent, document.first_columns, starts, _is_former(document)
+        )
         for partition, (start, end) in enumerate(zip(starts, version.ends, strict=True)):
             if start > end:
                 raise ValueError(f"the rows of partition {partition} begin at offset {start}, but end at {end}")
@@ -297,27 +320,51 @@ def _segments(files: _ListedFiles) -> list[list[Segment]]:
     ]
 
 
-def version_name(topic: str, version: int) -> str:
-    """The name of a version of a topic in the storage of the topics."""
-    return f"{topic}/versions/{version:012d}.json"
+@attrs.frozen
+class Life:
+    """The topic that is there.
+
+    Args:
+        topic_id: its identity; None: it is one of a former format, or the only version says it.
+        numbers: those of its versions that are there, in order.
+    """
+
+    topic_id: str | None
+    numbers: tuple[int, ...]
 
 
-def lists_folder(topic: str) -> str:
-    """Where the lists of a topic are."""
-    return f"{topic}/lists"
+def life_of(storage: Storage, topic: str) -> Life | None:
+    """Which topic is there; None: there is none.
+
+    Raises:
+        TopicException: its first version cannot be read, and the names of the others do not tell.
+        OSError: it cannot be looked for.
+    """
+    names = look_at_names(storage, topic)
+    if not names.is_there:
+        return None
+    topic_id = names.sure_id
+    if topic_id is None and names.named and names.plain[0] == 0:
+        # Somebody who was late has left something, or the herald was lost.
+        name = version_name(topic, 0, None)
+        try:
+            first = open_document(storage, name, TopicDocument)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise unreadable(storage.locate(name), topic, error) from error
+        topic_id = None if _is_former(first) else str(first.id)
+    return Life(topic_id, names.numbers(topic_id))
+
+
+def _is_former(document: TopicDocument) -> bool:
+    return isinstance(document, FormerTopicDocument | FormerShedTopicDocument)
 
 
 def versions_of(storage: Storage, topic: str) -> list[int]:
-    """The numbers of the versions that are there, in order."""
-    folder = f"{topic}/versions"
-    for _ in range(_LOOKS):
-        names = storage.list(folder)
-        stems = (name.rpartition("/")[2].removesuffix(".json") for name in names)
-        found = sorted(int(stem) for stem in stems if stem.isdecimal())
-        if found or (not names and f"{folder}/" not in storage.list(topic)):
-            return found
-        # While somebody slow looked, others have appended so often that all versions it saw are gone.
-    return []
+    """The numbers of the versions that are there of the topic that is there, in order."""
+    life = life_of(storage, topic)
+    return [] if life is None else list(life.numbers)
 
 
 def newest_version(storage: Storage, topic: str) -> TopicVersion:
@@ -329,15 +376,16 @@ def newest_version(storage: Storage, topic: str) -> TopicVersion:
         OSError: it cannot be looked for.
     """
     while True:
-        found = versions_of(storage, topic)
-        if not found:
+        life = life_of(storage, topic)
+        if life is None:
             raise FileNotFoundError(topic)
-        name = version_name(topic, found[-1])
+        number = life.numbers[-1]
+        name = version_name(topic, number, life.topic_id)
         try:
-            return TopicVersion.of(open_document(storage, name, TopicDocument), topic, found[-1])
+            return TopicVersion.of(open_document(storage, name, TopicDocument), topic, number)
         except FileNotFoundError:
             # Who writes newer versions removes older ones.
-            if versions_of(storage, topic)[-1:] == found[-1:]:
+            if life_of(storage, topic) == life:
                 raise
         except (OSError, ValueError, pa.ArrowException) as error:
             raise unreadable(storage.locate(name), topic, error) from error

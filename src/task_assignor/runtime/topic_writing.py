@@ -10,7 +10,7 @@ import itertools
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +25,9 @@ from task_assignor.runtime.frames import as_tables, cast_exactly, padded, taken
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow
 from task_assignor.runtime.topic_changes import change_topic, put_version
+from task_assignor.runtime.topic_names import herald_name, look_at_names
 from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topic_versions import Segment, TopicVersion, version_name, versions_of
+from task_assignor.runtime.topic_versions import Segment, TopicVersion, life_of
 from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.sdk.logs import logger_of
 
@@ -35,9 +36,11 @@ DEFAULT_SEGMENT_ROWS: Final = 1_000_000
 _HELD_BYTES: Final = 64 << 20
 """Files are made durable together up to this size; they are held in memory until then."""
 _OURS: Final = re.compile(
-    r"\d+/[0-9a-f]{12}-\d{12,}-[0-9a-f]{12}\.arrow|lists/\d{12,}-[0-9a-f]{12}\.json|scratch-[0-9a-f]{12}/.+"
+    r"\d+/[0-9a-f]{12}-\d{12,}-[0-9a-f]{12}\.arrow|lists/([0-9a-f-]{36}/)?\d{12,}-[0-9a-f]{12}\.json"
+    r"|versions/\d{12,}-[0-9a-f-]{36}\.json|scratch-[0-9a-f]{12}/.+"
 )
-"""What writers leave in the folder of a topic. Whatever else is there, somebody has put there, and nobody here deletes it."""
+"""What writers leave in the folder of a topic, also those of a topic before. Whatever else is there, somebody has put there, and
+nobody here deletes it."""
 
 
 _OTHER_UNITS: Final = {"s": (10**9, 10**10 - 1), "us": (10**15, 10**16 - 1), "ns": (10**18, 10**19 - 1)}
@@ -209,17 +212,20 @@ class TopicBuilder:
         try:
             put_version(self.storage, version)
         except FileExistsError:
-            self.abort()
+            self._give_up(version)
             self._check_is_new()
             raise
         topic = Topic.open(self.root, self.spec.name)
         if topic.topic_id != version.topic_id:
-            # Somebody else's topic has grown so much that its first version is not kept any more.
-            self.storage.delete([version_name(self.spec.name, 0)])
-            self.abort()
-            self._check_is_new()
+            # Somebody has deleted this one meanwhile, and somebody else has written it anew.
+            self._give_up(version)
+            raise self._is_taken()
         self.storage.delete(left)
         return topic
+
+    def _give_up(self, version: TopicVersion) -> None:
+        self.storage.delete([herald_name(self.spec.name, version.topic_id)])
+        self.abort()
 
     def _append(self, files: Sequence[Sequence[Segment]], topic_id: str) -> Topic:
         mine = {segment.file: segment.name(self.spec.name) for partition in files for segment in partition}
@@ -233,7 +239,15 @@ class TopicBuilder:
             # Somebody else may have added columns meanwhile.
             return topic.now.with_files(files, _with_columns(topic.spec, self.spec.schema))
 
-        return change_topic(self.root, self.spec.name, topic_id, following)
+        try:
+            return change_topic(self.root, self.spec.name, topic_id, following)
+        except TopicException:
+            with suppress(TopicException, OSError):
+                life = life_of(self.storage, self.spec.name)
+                # Where another topic is there, they would stay as long as that.
+                if life is not None and life.topic_id not in (None, topic_id):
+                    self.abort()
+            raise
 
     def _first_version(self, topic_id: str, files: Sequence[Sequence[Segment]]) -> TopicVersion:
         return TopicVersion(self.spec, topic_id, 0, (), files, len(self.spec.schema), (0,) * self.spec.partitions)
@@ -256,11 +270,21 @@ class TopicBuilder:
             _log.warning("What was written to topic %r in %s is not removed: %s", self.spec.name, self.root, error)
 
     def _check_is_new(self) -> None:
-        if versions_of(self.storage, self.spec.name):
+        names = look_at_names(self.storage, self.spec.name)
+        if names.is_there:
+            raise self._is_taken()
+        if names.has_lost_first:
             place = self.storage.locate(self.spec.name)
             raise TopicException(
-                f"There already is a topic {self.spec.name!r} in {self.root}. Maybe append to it, or delete {place} first."
+                f"Versions of a topic {self.spec.name!r} are in {self.root}, but not the first one, which says that it is there. Maybe "
+                f"it was lost: restore it from a copy. Maybe somebody appended while the topic was deleted: delete {place} once more."
             )
+
+    def _is_taken(self) -> TopicException:
+        place = self.storage.locate(self.spec.name)
+        return TopicException(
+            f"There already is a topic {self.spec.name!r} in {self.root}. Maybe append to it, or delete {place} first."
+        )
 
 
 def _with_columns(spec: TopicSpec, fields: Iterable[pa.Field]) -> TopicSpec:

@@ -1,9 +1,9 @@
 """Topics as folders of Arrow files per partition, with offsets: the `Log` that lives in a storage. Writing is in `topic_writing`.
 
-Layout: `<root>/<topic>/versions/<number, 12 digits>.json` describes the topic and says which files it has, with sizes and
-checksums (`topic_versions`); the newest version counts. `<root>/<topic>/<partition>/*.arrow` holds the rows; files never
-change, and one that no version lists does not count. Offsets have no gaps. A version is put if absent, so a topic appears
-and grows whole or not at all, and of two that write it at the same time one comes after the other.
+Layout: `<root>/<topic>/versions/<number, 12 digits>-<id>.json` describes the topic and says which files it has, with sizes and
+checksums (`topic_versions`); of the topic that is there (`topic_names`) the newest version counts. `<root>/<topic>/<partition>/*.arrow`
+holds the rows; files never change, and one that no version lists does not count. Offsets have no gaps. A version is put if absent, so a
+topic appears and grows whole or not at all, and of two that write it at the same time one comes after the other.
 """
 
 from __future__ import annotations
@@ -25,18 +25,13 @@ from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.frames import padded
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
+from task_assignor.runtime.topic_names import look_at_names
 from task_assignor.runtime.topic_spec import check_name
-from task_assignor.runtime.topic_versions import (
-    Segment,
-    TopicVersion,
-    newest_version,
-    unreadable,
-    versions_of,
-)
+from task_assignor.runtime.topic_versions import Segment, TopicVersion, newest_version, unreadable
 from task_assignor.sdk.text import is_name, is_url
 
 _LOOK_INSIDE_S: Final = 1.0
-"""So long a version is taken for the one that it was, by its number alone."""
+"""So long a version is taken for the one that it was, by its number alone, where names do not tell which topic is there."""
 _OPEN_FILES: Final = 2
 """Files of a partition that are kept open. In an object store that is memory: two readers are served, and no more held."""
 
@@ -126,9 +121,10 @@ class Topic:
         Raises:
             TopicException: it is gone, cannot be read, or was written anew.
         """
+        now, names = self._version, look_at_names(self._storage, self.spec.name)
         # A topic that was written anew may have the same number: that is looked at now and then only.
-        is_new = time.monotonic() < self._opened_s + _LOOK_INSIDE_S
-        if is_new and versions_of(self._storage, self.spec.name)[-1:] == [self.version]:
+        is_sure = names.sure_id == now.topic_id or time.monotonic() < self._opened_s + _LOOK_INSIDE_S
+        if is_sure and names.is_there and names.numbers(now.id_in_names)[-1] == now.number:
             return
         self._opened_s = time.monotonic()
         self._version = _read_version(self._storage.address, self.spec.name, self.topic_id)
@@ -467,4 +463,4 @@ def list_topics(root: str | Path) -> list[str]:
     storage = topics_storage(root)
     with disk_errors(TopicException, f"The topics in {root} cannot be listed", "Maybe choose another root."):
         names = [entry.removesuffix("/") for entry in storage.list() if entry.endswith("/")]
-        return sorted(name for name in names if is_name(name) and versions_of(storage, name))
+        return sorted(name for name in names if is_name(name) and look_at_names(storage, name).is_there)
