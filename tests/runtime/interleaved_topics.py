@@ -20,6 +20,7 @@ from task_assignor.runtime import (
     append_topic,
     delete_records,
     topic_changes,
+    topic_writing,
     topics,
     write_topic,
 )
@@ -58,6 +59,7 @@ def patched(actors: Interleaving, storage: SteppedStorage, kept: int, listed: in
         patch.setattr(versions, "LISTED_FILES", 3 * listed)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=actors.chance.getrandbits(128), version=4))
         patch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: actors.now / 200))
+        patch.setattr(topic_writing, "time", SimpleNamespace(sleep=lambda seconds: actors.point(int(200 * seconds))))
         yield
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -251,6 +252,19 @@ def test_in_the_place_of_a_topic_that_has_lost_its_first_version_none_is_written
         _write(tmp_path, 100)
     away.rename(first)
     assert _numbers(tmp_path) == [0, 1]
+
+
+def test_who_creates_a_topic_waits_for_whoever_is_late_for_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version is there for a moment: the creator was told that a topic was lost."""
+    _write(tmp_path, 0)
+    append_topic(tmp_path, "t", _rows(1))
+    shutil.rmtree(tmp_path / version_name("t", 0, None))
+    late = tmp_path / "t" / "versions"
+    monkeypatch.setattr(writing, "time", SimpleNamespace(sleep=lambda _: shutil.rmtree(late)))
+    _write(tmp_path, 100)
+    assert _numbers(tmp_path) == [100]
 
 
 def test_to_know_which_topic_is_there_costs_nothing(tmp_path: Path, calls: Counter[str]) -> None:

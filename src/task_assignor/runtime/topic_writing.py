@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -33,6 +34,8 @@ from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
 DEFAULT_SEGMENT_ROWS: Final = 1_000_000
+_LOOKS: Final = 20
+_LOOK_AGAIN_S: Final = 0.05
 _HELD_BYTES: Final = 64 << 20
 """Files are made durable together up to this size; they are held in memory until then."""
 _OURS: Final = re.compile(
@@ -270,15 +273,19 @@ class TopicBuilder:
             _log.warning("What was written to topic %r in %s is not removed: %s", self.spec.name, self.root, error)
 
     def _check_is_new(self) -> None:
-        names = look_at_names(self.storage, self.spec.name)
-        if names.is_there:
-            raise self._is_taken()
-        if names.has_lost_first:
-            place = self.storage.locate(self.spec.name)
-            raise TopicException(
-                f"Versions of a topic {self.spec.name!r} are in {self.root}, but not the first one, which says that it is there. Maybe "
-                f"it was lost: restore it from a copy. Maybe somebody appended while the topic was deleted: delete {place} once more."
-            )
+        for _ in range(_LOOKS):
+            names = look_at_names(self.storage, self.spec.name)
+            if names.is_there:
+                raise self._is_taken()
+            if not names.has_lost_first:
+                return
+            # Who appends to a topic that was deleted just now takes its version back.
+            time.sleep(_LOOK_AGAIN_S)
+        place = self.storage.locate(self.spec.name)
+        raise TopicException(
+            f"Versions of a topic {self.spec.name!r} are in {self.root}, but not the first one, which says that it is there. Maybe "
+            f"it was lost: restore it from a copy. Maybe somebody appended while the topic was deleted: delete {place} once more."
+        )
 
     def _is_taken(self) -> TopicException:
         place = self.storage.locate(self.spec.name)
