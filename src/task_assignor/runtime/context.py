@@ -20,7 +20,7 @@ from task_assignor.runtime.errors import (
     StoreException,
     TopologyException,
 )
-from task_assignor.runtime.fetched import RowOffsets
+from task_assignor.runtime.fetched import RowOffsets, Unreadable
 from task_assignor.runtime.forwarding import Forwarding
 from task_assignor.runtime.machines.encoding import as_unicode
 from task_assignor.runtime.merging import places, times_so_far
@@ -320,33 +320,39 @@ class TaskContext:
             )
         if not places:
             return
-        offset = self.offset_of(topic, places[0])
-        policy = self._policies["late" if is_late else "bad"]
-        told = f"{self.root_of(topic)}, partition {self.partition}, offset {offset}"
-        if policy == "stop":
+        if self._policies["late" if is_late else "bad"] == "stop":
+            root, offset = self.root_of(topic), self.offset_of(topic, places[0])
             kind = LateRecordException if is_late else BadRecordException
-            raise kind(f"The record {told} {texts[0]}.", self.root_of(topic), self.partition, offset)
-        self.count("late" if is_late else "bad_records", len(places))
+            told = f"{root}, partition {self.partition}, offset {offset}"
+            raise kind(f"The record {told} {texts[0]}.", root, self.partition, offset)
+        offsets = [self.offset_of(topic, place) for place in places]
+        self._leave_out(topic, offsets, texts, lambda: [self._written(topic, place) for place in places], is_late)
+
+    def _leave_out(
+        self,
+        topic: str,
+        offsets: list[int],
+        errors: list[str],
+        records: Callable[[], Sequence[str | None]],
+        is_late: bool = False,
+    ) -> None:
+        """Count records, and keep them aside if the setting says so; `records` writes them."""
+        self.count("late" if is_late else "bad_records", len(offsets))
+        root, policy = self.root_of(topic), self._policies["late" if is_late else "bad"]
         _log.warning(
-            "Task %s leaves %s out, the first of which is %s, which %s.",
+            "Task %s leaves %s out, the first of which is %s, partition %s, offset %s, which %s.",
             self.task_id,
-            counted(len(places), "late record" if is_late else "record"),
-            told,
-            texts[0],
+            counted(len(offsets), "late record" if is_late else "record"),
+            root,
+            self.partition,
+            offsets[0],
+            errors[0],
         )
         if isinstance(policy, DeadLetters):
-            letters = pa.table(
-                [
-                    [self.root_of(topic)] * len(places),
-                    [self.partition] * len(places),
-                    [self.offset_of(topic, place) for place in places],
-                    ["late" if is_late else "bad"] * len(places),
-                    texts,
-                    [self._written(topic, place) for place in places],
-                ],
-                schema=DEAD_LETTER_SCHEMA,
-            )
-            self._forwarded.append((policy.output, letters, None))
+            count = len(offsets)
+            reasons = ["late" if is_late else "bad"] * count
+            columns = [[root] * count, [self.partition] * count, offsets, reasons, errors, records()]
+            self._forwarded.append((policy.output, pa.table(columns, schema=DEAD_LETTER_SCHEMA), None))
 
     def _places(self, topic: str, rows: list[Any]) -> list[int]:
         if topic not in self.topics:
@@ -468,6 +474,13 @@ class TaskContext:
             self.forward(rows)
         else:
             self._forwarded.append((name, rows, None))
+
+    def leave_out_unreadable(self, topic: str, unreadable: Sequence[Unreadable]) -> None:
+        """Called by the runtime: records of a topic that it reads are no rows, and the setting `bad_records` is not to stop."""
+        if unreadable:
+            errors = [as_unicode(record.error) for record in unreadable]
+            offsets = [record.offset for record in unreadable]
+            self._leave_out(topic, offsets, errors, lambda: [as_unicode(record.record) for record in unreadable])
 
     def renew(self, elapsed_ms: int) -> None:
         """Called by the runtime before `Processor.init`, with the time of a clock that nobody sets."""

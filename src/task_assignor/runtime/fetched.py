@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +11,21 @@ import pyarrow as pa
 
 RowOffsets = range | npt.NDArray[np.int64]
 """(N,) the offset of each of N rows, ascending; of those without gaps a range."""
+
+
+@attrs.frozen
+class Unreadable:
+    """A record of which no row can be made: its place is a gap between rows.
+
+    Args:
+        offset: where it is.
+        error: why, as the end of a sentence ("cannot be read: ...").
+        record: what it has, as a text, for people and programs.
+    """
+
+    offset: int
+    error: str
+    record: str
 
 
 @attrs.frozen(eq=False)
@@ -19,11 +36,13 @@ class Fetched:
         rows: the rows, in the order of their offsets.
         offsets: (N,) the offset of each row, ascending; there may be gaps.
         end: where to read on after all of them, if that is before what was asked for: the rest cannot be read yet. None: it is not.
+        unreadable: records between them of which there are no rows, in the order of their offsets.
     """
 
     rows: pa.Table
     offsets: RowOffsets
     end: int | None = None
+    unreadable: Sequence[Unreadable] = ()
 
     def offset_after(self, count: int, end: int) -> int:
         """Where to read on after the first rows.

@@ -146,7 +146,7 @@ class SubTopology:
         tables: sources to look things up in: a task reads them to their end before it reads any other source.
         topology: name of the topology it belongs to, if the application has several (Kafka's named topologies, each
             of which numbers its sub-topologies from 0); None: the one without a name.
-        bad_records: what becomes of a record that cannot be processed: "stop" (the run ends with an error that names
+        bad_records: what becomes of a record that cannot be read or processed: "stop" (the run ends with an error that names
             it), "skip" (it is left out and counted as `bad_records`), or `DeadLetters` (it is kept aside, too).
         late_records: the same for records that come too late for a processor that knows when that is (`late`).
         version: of the processor, whatever text; a run folder remembers it, and a run with another one is refused. Change it

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
@@ -18,7 +19,14 @@ import pyarrow as pa
 from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.derived import DerivedStream, with_kept_columns
-from task_assignor.runtime.errors import ProcessorException, TaskCorruptedException, TopicException, TopologyException
+from task_assignor.runtime.errors import (
+    CorruptLogException,
+    ProcessorException,
+    TaskCorruptedException,
+    TopicException,
+    TopologyException,
+)
+from task_assignor.runtime.fetched import Unreadable
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import Int64Array
 from task_assignor.runtime.processor import NOT_OF_A_RECORD, Processor
@@ -72,12 +80,39 @@ class TaskProcessors:
         """Something may be due by the clock. Asked by the client's own thread, also while a job runs."""
         return any(node.is_due() for node in self._nodes)
 
-    def run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
+    def check(self, unreadable: Mapping[str, Sequence[Unreadable]]) -> None:
+        """See to it that records of which there are no rows may be left out.
+
+        Args:
+            unreadable: topic -> those among the records of a batch.
+
+        Raises:
+            CorruptLogException: who reads a topic with such is to stop. Names the first of them.
+        """
+        for node in self._nodes:
+            for topic in node.parents if node.context.stops_at_bad_records() else ():
+                for record in unreadable.get(topic, ()):
+                    partition = self._task.partition
+                    raise CorruptLogException(
+                        f"The record {topic}, partition {partition}, offset {record.offset} {record.error}. Sub-topology {node.node.name!r} "
+                        'stops at such. Maybe bad_records="skip", or DeadLetters("name of an output").',
+                        topic,
+                        partition,
+                        record.offset,
+                    )
+
+    def run(
+        self,
+        order: TaskOrder,
+        batch: TaskInput,
+        unreadable: Mapping[str, Sequence[Unreadable]] = MappingProxyType({}),
+    ) -> tuple[dict[str, pa.Table], dict[str, int]]:
         """Process one batch.
 
         Args:
             order: what it is.
             batch: its rows.
+            unreadable: topic -> records between them of which there are no rows, after `check`.
 
         Returns:
             Output -> its rows, and the counters.
@@ -88,7 +123,7 @@ class TaskProcessors:
         """
         try:
             with parent_only():
-                return self._run(order, batch)
+                return self._run(order, batch, unreadable)
         except TaskCorruptedException:
             raise
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
@@ -100,13 +135,15 @@ class TaskProcessors:
             for node in reversed(self._nodes):
                 stack.callback(node.close)
 
-    def _run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
+    def _run(
+        self, order: TaskOrder, batch: TaskInput, unreadable: Mapping[str, Sequence[Unreadable]]
+    ) -> tuple[dict[str, pa.Table], dict[str, int]]:
         outputs: dict[str, pa.Table] = {}
         counters: Counter[str] = Counter()
         # None sees anything of the others but what is forwarded to it, so each has its batch cut by its own schedules.
         for node in self._nodes:
             self._current = node
-            tables, forwarded, counts = node.run(order, batch)
+            tables, forwarded, counts = node.run(order, batch, unreadable)
             batch = attrs.evolve(batch, derived={**batch.derived, **forwarded})
             outputs |= {name: self._fit(name, found) for name, found in tables.items() if any(map(len, found))}
             counters.update(counts)
@@ -189,13 +226,18 @@ class _Node:
         """What a source is made of by functions, or itself."""
         return self._derived[source].root if source in self._derived else source
 
+    @property
+    def parents(self) -> list[str]:
+        """What its sources are, or are made of by functions."""
+        return [*dict.fromkeys(map(self.parent_of, self.node.sources))]
+
     def is_due(self) -> bool:
         if self._processor is None:
             return _may_schedule(self.node)
         return bool(self.context.due_by_clock(_elapsed_ms()))
 
     def run(
-        self, order: TaskOrder, batch: TaskInput
+        self, order: TaskOrder, batch: TaskInput, unreadable: Mapping[str, Sequence[Unreadable]]
     ) -> tuple[dict[str, list[pa.Table]], dict[str, _Made], dict[str, int]]:
         """Process its rows of a batch; gives those of its outputs, what it forwards, and its counters."""
         step()
@@ -214,6 +256,9 @@ class _Node:
             {name: batch.offsets_of(parent) for name, parent in parents.items()},
         )
         self.context.stream_time = order.base.stream_time
+        # Where something is forwarded of them, who forwards leaves them out.
+        for topic in self.parents:
+            self.context.leave_out_unreadable(topic, unreadable.get(topic, ()))
         if self._roots:
             forwarded = {name: batch.derived[name] for name in self._roots if name not in self._derived}
             made = {name: self._made(one, batch) for name, one in self._derived.items()}

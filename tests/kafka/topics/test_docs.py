@@ -17,19 +17,6 @@ PAGE = Path(__file__).parents[3] / "docs" / "kafka-topics.md"
 pytestmark = pytest.mark.kafka
 
 
-def test_the_serde_of_the_page_makes_rows_of_what_cannot_be_read() -> None:
-    names: dict[str, Any] = {}
-    exec(
-        compile(PAGE.read_text(encoding="utf-8").split("```python\n")[2].partition("```")[0], str(PAGE), "exec"), names
-    )
-    schema = pa.schema([("n", pa.int64()), ("name", pa.string())])
-    serde = names["LenientJson"]()
-    serde.check(schema)
-    rows = serde.deserialize([b"no", b'{"n": 1, "name": "a"}', b'{"n": "one"}', b"null", b""], schema)
-    assert rows.to_pylist() == [{"n": 1, "name": "a"} if row == 1 else {"n": None, "name": None} for row in range(5)]
-    assert serde.deserialize(serde.serialize(rows), schema).equals(rows)
-
-
 def test_the_program_of_the_page_runs(kafka_cluster: KafkaCluster, tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8").split("```python\n", 1)[1].partition("```")[0]
     names: dict[str, Any] = {"__name__": "shop"}

@@ -142,7 +142,7 @@ def test_what_retention_took_is_told(kafka_cluster: KafkaCluster, unique: Unique
     assert log.fetch(0, 50, 60).rows.num_rows == 10, "others can be read"
 
 
-def test_a_value_that_cannot_be_read_is_named(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+def test_a_value_that_cannot_be_read_is_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
     name = unique("bad")
     make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
     producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers})
@@ -150,9 +150,17 @@ def test_a_value_that_cannot_be_read_is_named(kafka_cluster: KafkaCluster, uniqu
     for value in (good, good, b'{"key": "one"}', good):
         producer.produce(name, value)
     assert producer.flush(60) == 0
-    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
-    with pytest.raises(CorruptLogException, match=rf'{name}, partition 0, offset 2 cannot be read.*"key": "one"'):
-        log.fetch(0, 0, 4)
+    application = StreamsApplication(
+        count_topology(name),
+        settings(),
+        topics_root=topics_at(kafka_cluster, stream_topic(name)),
+        run_dir=tmp_path / "run",
+        clients=1,
+        options=QUICK,
+    )
+    complaint = rf'{name}, partition 0, offset 2 cannot be read.*"key": "one".*\. Sub-topology .* stops at such'
+    with pytest.raises(StreamsException, match=complaint):
+        application.run()
 
 
 def test_key_and_time_may_come_from_the_record(kafka_cluster: KafkaCluster, unique: Unique) -> None:
@@ -172,13 +180,16 @@ def test_key_and_time_may_come_from_the_record(kafka_cluster: KafkaCluster, uniq
     assert rows.column("at").cast(pa.int64()).to_pylist() == [1_000, 2_000, 3_000]
     in_seconds = pa.schema([("at", pa.timestamp("s")), ("k", pa.string()), pa.field("n", pa.int32(), nullable=False)])
     topic = KafkaTopic(name, in_seconds, "k", "at", key_in="key", timestamp_in="record")
-    with pytest.raises(
-        CorruptLogException, match="offset 1 cannot be read: it has no 'n', which the topic's schema says is"
-    ):
-        topics_at(kafka_cluster, topic).open(name).fetch(0, 0, 3)
+    (absent,) = topics_at(kafka_cluster, topic).open(name).fetch(0, 0, 3).unreadable
+    assert (absent.offset, absent.error) == (
+        1,
+        "cannot be read: it has no 'n', which the topic's schema says is never null",
+    )
     in_value = KafkaTopic(name, schema, "k", "at", timestamp_in="record")
-    with pytest.raises(CorruptLogException, match=r"offset 1 cannot be read.*tombstone"):
-        topics_at(kafka_cluster, in_value).open(name).fetch(0, 0, 3)
+    found = topics_at(kafka_cluster, in_value).open(name).fetch(0, 0, 3)
+    assert [record.offset for record in found.unreadable] == [1]
+    assert "tombstone" in found.unreadable[0].error
+    assert np.asarray(found.offsets).tolist() == [0, 2]
 
 
 def test_what_is_read_ahead_has_a_limit_in_bytes(

@@ -15,8 +15,9 @@ from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.offsets import first_offsets, high_watermarks, stable_offsets
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
+from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.fetched import Fetched
+from task_assignor.runtime.fetched import Fetched, Unreadable
 from task_assignor.runtime.topic_spec import TopicSpec
 
 CHECK_S: Final = 5.0
@@ -47,6 +48,8 @@ class KafkaLog:
         reader: RecordReader,
         check: Callable[[int | None], object],
         wait_s: float | None = None,
+        *,
+        is_own: bool = False,
     ) -> None:
         self.spec = spec
         self.topic_id = topic_id
@@ -55,6 +58,7 @@ class KafkaLog:
         self._reader = reader
         self._check = check
         self._wait_s = wait_s
+        self._is_own = is_own
         self._hidden: dict[int, tuple[int, float]] = {}
         """Partition -> offset from which on records are hidden, and since when that is known, in seconds of the monotonic clock."""
         self._checked_s = time.monotonic()
@@ -108,10 +112,11 @@ class KafkaLog:
             self._checked_s = time.monotonic()
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
-        """The rows of the committed records with these offsets.
+        """The rows of the committed records with these offsets, and those of which there are none.
 
         Raises:
-            CorruptLogException: they are not there any more, or one is not what the topic's serde reads.
+            CorruptLogException: they are not there any more, the topic's serde does not say which of them it cannot read, or it is
+                one that the application itself has written.
             TopicException: the topic is gone, or was created anew: that is looked at now and then.
             KafkaClusterException: brokers do not answer for too long.
         """
@@ -126,15 +131,22 @@ class KafkaLog:
         self._check_now_and_then(None)
         offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
         try:
-            return Fetched(self._rows(records), offsets, None if reached == end else reached)
+            rows, failed = (self._rows(records), {}) if self._is_own else rows_of_readable(records, self._rows)
         except SerializationException as error:
-            offset = int(offsets[error.index]) if error.index >= 0 else start
+            is_known = 0 <= error.index < len(offsets)
+            offset = int(offsets[error.index]) if is_known else start
+            which = "record" if is_known else "records from"
             raise CorruptLogException(
-                f"The record {self._topic.name}, partition {partition}, offset {offset} cannot be read: {error}.",
+                f"The {which} {self._topic.name}, partition {partition}, offset {offset} cannot be read: {error}.",
                 self._topic.name,
                 partition,
                 offset,
             ) from error
+        unreadable = [
+            Unreadable(int(offsets[place]), f"cannot be read: {error}", text_of_record(records[place]))
+            for place, error in failed.items()
+        ]
+        return Fetched(rows, np.delete(offsets, list(failed)), None if reached == end else reached, unreadable)
 
     def _rows(self, records: Sequence[Any]) -> pa.Table:
         # A table without columns would have no rows.

@@ -84,7 +84,8 @@ class Serde(Protocol):
             schema: the columns that are wanted, in this order.
 
         Raises:
-            SerializationException: a value cannot be read; `index` says which.
+            SerializationException: a value cannot be read; `index` says which, and `bad_records` what becomes of it. Then the
+                others are asked for again.
         """
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
@@ -130,9 +131,9 @@ class JsonSerde:
         try:
             return _parse(values, schema)
         except (pa.ArrowException, ValueError) as error:
-            index = _first_bad(values, schema)
+            index = 0 if len(values) == 1 else _first_bad(values, schema)
             told = str(error)
-            if index >= 0:
+            if index >= 0 and len(values) > 1:
                 try:
                     _parse(values[index : index + 1], schema)
                 except (pa.ArrowException, ValueError) as one:

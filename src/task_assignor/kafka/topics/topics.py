@@ -171,10 +171,17 @@ class KafkaTopics:
         if topic is None:
             return None
         assert topic.schema is not None
-        return self._log(name, topic, topic.schema, expected_id, wait_s=_HIDDEN_S)
+        return self._log(name, topic, topic.schema, expected_id, wait_s=_HIDDEN_S, is_own=True)
 
     def _log(
-        self, name: str, topic: KafkaTopic, schema: pa.Schema, expected_id: str | None, wait_s: float | None = None
+        self,
+        name: str,
+        topic: KafkaTopic,
+        schema: pa.Schema,
+        expected_id: str | None,
+        wait_s: float | None = None,
+        *,
+        is_own: bool = False,
     ) -> KafkaLog:
         clients = self._clients()
         found = self._described_as(clients.connection, topic.name, expected_id)
@@ -196,6 +203,7 @@ class KafkaTopics:
             clients.reader,
             lambda partitions: self._described_as(clients.connection, topic.name, topic_id, partitions),
             wait_s,
+            is_own=is_own,
         )
 
     def _repartitions(self, application_id: str, topology: Topology) -> dict[str, KafkaTopic]:
