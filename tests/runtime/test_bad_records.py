@@ -408,3 +408,41 @@ def test_outputs_for_bad_records_come_and_go(tmp_path: Path) -> None:
     assert offsets == {"one": [1, 3, 5, 19, 21, 23], "two": [13, 15, 17]}
     with pytest.raises(CommitLogException, match="outputs, shares: was null, is gone"):
         application(tmp_path, Topology(_sub(OneOutput, bad_records="skip")), clients=1).run()
+
+
+def test_the_log_tells_of_many_records_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was a line for each."""
+    now = 100.0
+    monkeypatch.setattr("task_assignor.runtime.bad_records.time.monotonic", lambda: now)
+    context = _context("skip", OneOutput)
+
+    def lines(about: str) -> list[str]:
+        return [line for record in caplog.records if about in (line := record.getMessage())]
+
+    for second in range(130):
+        now = 100.0 + second
+        context.begin(second, {"orders": (100 + second, 106 + second)}, {"orders": ROWS})
+        context.leave_out("orders", [0, 1], "is bad")
+        context.leave_out("orders", [2], "is too old", is_late=True)
+        assert context.finish()[1] == {"bad_records": 2, "late": 1}
+    so_far = [
+        "Task 0_0 leaves 2 records out, the first of which is orders, partition 0, offset 100, which is bad.",
+        # Before the batch of that moment.
+        "Task 0_0 has left 118 more records out in the last 60 s, the first of which was orders, partition 0, offset 101, which is bad.",
+        "Task 0_0 has left 120 more records out in the last 60 s, the first of which was orders, partition 0, offset 160, which is bad.",
+    ]
+    assert lines("is bad") == so_far
+    assert len(lines("is too old")) == 3
+    context.begin(130, {"orders": (0, 0)})
+    assert len(caplog.records) == 6, "not a minute has passed"
+    now = 280.0
+    context.begin(131, {"orders": (0, 0)})
+    assert "left 20 more records out in the last 60 s" in lines("is bad")[-1]
+    assert "left 10 more late records out" in lines("is too old")[-1]
+    context.end()
+    assert len(caplog.records) == 8
+    context.leave_out("orders", [0], "is bad")
+    context.end()
+    assert "left 1 more record out in the last 0 s" in lines("is bad")[-1], "nothing is lost at the end"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from typing import Any, Final, Literal
 
 import attrs
@@ -11,8 +12,12 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.topic_spec import check_name
-from task_assignor.sdk.text import shown
+from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import counted, shown
 
+_log = logger_of(__name__)
+_EVERY_S: Final = 60.0
 DEAD_LETTER_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -57,6 +62,64 @@ def check_left_out(where: str, name: str, value: object) -> None:
         raise TopologyException(
             f"{where}: {name} ({shown(value)}) must be 'stop', 'skip' or DeadLetters(name of an output)."
         )
+
+
+@attrs.define
+class _Untold:
+    """What the log has not said yet of one kind of records.
+
+    Args:
+        told_s: when something was said last, in seconds of the monotonic clock.
+        number: so many have been left out since.
+        first: which was the first of them, and why.
+    """
+
+    told_s: float
+    number: int = 0
+    first: str = ""
+
+
+class LeftOutLog:
+    """What the log says of records that a task leaves out: of each kind the first at once, then one line a minute at the most.
+
+    Args:
+        task: the task.
+    """
+
+    def __init__(self, task: TaskId) -> None:
+        self._task = task
+        self._untold: dict[str, _Untold] = {}
+
+    def note(self, kind: str, number: int, first: str) -> None:
+        """Records are left out.
+
+        Args:
+            kind: what they are, for one ("late record").
+            number: how many.
+            first: which is the first of them, and why.
+        """
+        known = self._untold.get(kind)
+        if known is None:
+            self._untold[kind] = _Untold(time.monotonic())
+            _log.warning("Task %s leaves %s out, the first of which is %s.", self._task, counted(number, kind), first)
+            return
+        known.first = known.first or first
+        known.number += number
+        self.tell()
+
+    def tell(self, *, is_over: bool = False) -> None:
+        """Say what has not been said for a minute, or, at the end, at all. Tries that did not count are in the numbers, too."""
+        now = time.monotonic()
+        for kind, known in self._untold.items():
+            if known.number and (is_over or now - known.told_s >= _EVERY_S):
+                _log.warning(
+                    "Task %s has left %s out in the last %.0f s, the first of which was %s.",
+                    self._task,
+                    counted(known.number, f"more {kind}"),
+                    now - known.told_s,
+                    known.first,
+                )
+                self._untold[kind] = _Untold(now)
 
 
 def as_json(record: dict[str, Any]) -> str:

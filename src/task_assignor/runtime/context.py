@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, as_json
+from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, LeftOutLog, as_json
 from task_assignor.runtime.errors import (
     BadRecordException,
     InvalidTransitionException,
@@ -31,10 +31,8 @@ from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.times import FARTHEST_MS, times_of
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
-from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, shown
 
-_log = logger_of(__name__)
 S = TypeVar("S", bound=Store)
 
 Punctuator = Callable[[int], Rows | None]
@@ -115,6 +113,7 @@ class TaskContext:
         self._standing: tuple[str, int] | None = None
         """Source and row of the record that is processed now."""
         self._policies: dict[str, LeftOut] = {"bad": bad_records, "late": late_records}
+        self._left_out = LeftOutLog(task_id)
         self._stores = stores
         self._rows: Mapping[str, pa.Table] = {}
         self._row_offsets: Mapping[str, RowOffsets] = {}
@@ -339,15 +338,8 @@ class TaskContext:
         """Count records, and keep them aside if the setting says so; `records` writes them."""
         self.count("late" if is_late else "bad_records", len(offsets))
         root, policy = self.root_of(topic), self._policies["late" if is_late else "bad"]
-        _log.warning(
-            "Task %s leaves %s out, the first of which is %s, partition %s, offset %s, which %s.",
-            self.task_id,
-            counted(len(offsets), "late record" if is_late else "record"),
-            root,
-            self.partition,
-            offsets[0],
-            errors[0],
-        )
+        first = f"{root}, partition {self.partition}, offset {offsets[0]}, which {errors[0]}"
+        self._left_out.note("late record" if is_late else "record", len(offsets), first)
         if isinstance(policy, DeadLetters):
             count = len(offsets)
             reasons = ["late" if is_late else "bad"] * count
@@ -520,6 +512,7 @@ class TaskContext:
         row_offsets: Mapping[str, RowOffsets] | None = None,
     ) -> None:
         """Called by the runtime before each batch."""
+        self._left_out.tell()
         self.batch, self._may_schedule = batch, False
         self._forwarded, self._counters = [], {}
         self.turn_to(offsets, rows or {}, row_offsets or {})
@@ -543,6 +536,10 @@ class TaskContext:
         """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
         self._standing = (topic, row) if topic else None
         self.record = (self.root_of(topic), self.offset_of(topic, row)) if topic else None
+
+    def end(self) -> None:
+        """Called by the runtime when the processor is given up."""
+        self._left_out.tell(is_over=True)
 
     def marked(self) -> tuple[int, dict[str, int]]:
         """What was forwarded and counted so far, for `back_to`."""

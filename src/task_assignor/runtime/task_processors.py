@@ -306,6 +306,7 @@ class _Node:
         return topic, places[numbers[order]], made if is_sorted else made.take(pa.array(order))
 
     def close(self) -> None:
+        self.context.end()
         if self._processor is not None:
             processor, self._processor = self._processor, None
             processor.close()
