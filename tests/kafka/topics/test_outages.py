@@ -219,13 +219,25 @@ def test_of_a_call_that_takes_long_it_is_said(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_librdkafka_says_again_and_again_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A producer that waits for others to end its transaction says so ten times a second."""
+    """And what it tries again by itself is no warning: where nobody has set up a log, warnings are on the terminal as they are.
+
+    A producer that waits for others to end its transaction says so ten times a second.
+    """
+    caplog.set_level(logging.INFO)
     lines = _Lines(logging.getLogger("task_assignor"))
-    for kind, text in (("GETPID", "retrying"), ("GETPID", "retrying"), ("FAIL", "refused"), ("GETPID", "retrying")):
+    said = (
+        ("GETPID", "retrying"),
+        ("GETPID", "retrying"),
+        ("FAIL", "refused"),
+        ("GETPID", "retrying"),
+        ("FATAL", "gone"),
+    )
+    for kind, text in said:
         lines.log(logging.WARNING, "%s [%s] %s", kind, "producer-1", text)
-    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        "GETPID [producer-1] retrying",
-        "GETPID [producer-1] retrying",
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "librdkafka: GETPID [producer-1] retrying"),
+        ("INFO", "librdkafka: GETPID [producer-1] retrying"),
+        ("WARNING", "librdkafka: FATAL [producer-1] gone"),
     ]
 
 

@@ -32,6 +32,11 @@ _SILENCE_S: Final = 5.0
 """So long may a broker be away before a word is said."""
 _OF_CONNECTIONS: Final = frozenset({"FAIL"})
 """What librdkafka calls its lines of connections that fail: hundreds a minute while a broker is away, all to `error_cb`, too."""
+_TRIED_AGAIN: Final = frozenset({"GETPID"})
+"""Those of what it tries again by itself: `Patience` says what takes long."""
+_FROM_WARNINGS_ON: Final = 4
+"""What it says below that (as BGQUEUE: that a client is given up which has asked for something) is of no use. Where a client ends it does
+not go to the logger, but to the terminal."""
 _NO_CONNECTION: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL)  # noqa: SLF001
 _PASSING: Final = frozenset(
     {
@@ -77,9 +82,13 @@ class _Lines(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """As a logger; librdkafka gives the kind of a line first."""
-        is_known = args == self._last or (bool(args) and args[0] in _OF_CONNECTIONS)
+        kind = args[0] if args else ""
+        if args == self._last or kind in _OF_CONNECTIONS:
+            level = logging.DEBUG
+        elif kind in _TRIED_AGAIN:
+            level = min(level, logging.INFO)
         self._last = args
-        super().log(logging.DEBUG if is_known else level, msg, *args, **kwargs)
+        super().log(level, f"librdkafka: {msg}", *args, **kwargs)
 
 
 @attrs.define
@@ -258,7 +267,8 @@ class Connection:
         return Producer(self._config({**fixed, **config}), logger=_Lines(_log))
 
     def _config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._settings.for_confluent_kafka(), "error_cb": self._trouble.note, **config}
+        fixed = {"error_cb": self._trouble.note, "log_level": _FROM_WARNINGS_ON}
+        return {**self._settings.for_confluent_kafka(), **fixed, **config}
 
     def patience(self, what: str) -> Patience:
         """The wait for something."""
