@@ -337,6 +337,10 @@ _HINTS: Final = (
         r"repartition topics, [^:]*, id: (is|was .*, is gone)",
         "Repartition topics are in Kafka where outputs are, else in the run_dir: what is in the one is not in the other.",
     ),
+    (
+        r"parameters, (aggregation|join), (left_|right_)?grace_ms: ",
+        "A grace stays what it was: windows that were closed came out, and their rows are forgotten. Late records may be left out from now on.",
+    ),
     (r", columns(, [^:]*)?: ", "Columns may be gained that can be null."),
     (
         r", stores, ",
