@@ -52,7 +52,24 @@ def test_a_result_says_that_a_changed_processor_has_seen_nothing(tmp_path: Path)
     hint = "No rows were new (a processor that was changed sees those of before in another run_dir only)."
     assert hint in str(recorder.result("shop", "run", 7))
     assert hint not in str(recorder.result("shop", "run", 0))
+    in_kafka = str(recorder.result("shop", "run", 7, "the topics of kafka:9092"))
+    assert (
+        "sees those of before under another application.id only). Outputs are in the topics of kafka:9092." in in_kafka
+    )
     recorder(RunStopping("enough"))
     assert hint not in str(recorder.result("shop", "run", 7))
     recorder.close()
     log.close()
+
+
+def test_a_result_tells_what_was_in_kafka_already(tmp_path: Path) -> None:
+    """Where the folder of the run was lost it had so many rows read and none written, without a word."""
+    log = RunLog(MemoryStorage(), "shop", 1)
+    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), [], log.document))
+    tasks = TaskId(0, 0), TaskId(0, 1)
+    recorder(BatchesCommitted(2, 1, dict.fromkeys(tasks, 0), 30, 2, {}, 0.1, 0, found={tasks[1]: 20}))
+    recorder.close()
+    log.close()
+    result = recorder.result("shop", "run", 2)
+    assert (result.rows_in, result.rows_out, result.batches_found, result.rows_found) == (30, 2, 1, 20)
+    assert ". What was made of 20 rows of these was in Kafka already (1 batch): it is not written again" in str(result)

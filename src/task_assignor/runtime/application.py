@@ -291,7 +291,9 @@ class StreamsApplication:
                                 topic.check(progress.offsets(name), progress.seals(name))
                     with waits.during("the topics of its outputs"):
                         self._topics_at.check_results(self._application_id, self._topology, self._tasks)
-            return recorder.result(self._application_id, self._layout.run_dir, progress.batches)
+            results = self._topics_at.results(self._application_id, self._topology)
+            at = "" if results is None else f"the topics of {self._topics_at.address}"
+            return recorder.result(self._application_id, self._layout.run_dir, progress.batches, at)
 
     def _open(self, run: RunDescription, *, is_continuous: bool) -> tuple[CommitLog, CommitRecord, Progress]:
         """The commit log with the first commit of this run, and how far the tasks are by now."""

@@ -62,6 +62,9 @@ class RunResult:
         batches_here: committed batches of this run alone.
         bad_records: records that were left out since they could not be processed.
         late_records: records that were left out since they came too late.
+        batches_found: batches among them whose results were in Kafka already, as where the folder of the run was lost.
+        rows_found: rows of `rows_in` that these are made of; what was written for them is not in `rows_out`.
+        outputs_in: where the outputs are; "": in `run_dir`.
     """
 
     application_id: str
@@ -79,6 +82,9 @@ class RunResult:
     batches_here: int = 0
     bad_records: int = 0
     late_records: int = 0
+    batches_found: int = 0
+    rows_found: int = 0
+    outputs_in: str = ""
 
     def __str__(self) -> str:
         rebalances, lost_clients, answers = (
@@ -88,13 +94,21 @@ class RunResult:
         refused = f", {counted(answers, 'late answer')} refused" if answers else ""
         stopped = f"Stopped: {self.stopped}. " if self.stopped else ""
         if self.batches and not self.rows_in and not self.stopped:
-            stopped = "No rows were new (a processor that was changed sees those of before in another run_dir only). "
+            anew = "under another application.id" if self.outputs_in else "in another run_dir"
+            stopped = f"No rows were new (a processor that was changed sees those of before {anew} only). "
         kinds = ((self.bad_records, "bad record"), (self.late_records, "late record"))
         left_out = "".join(f", {counted(number, kind)} left out" for number, kind in kinds if number)
+        found = ""
+        if self.batches_found:
+            found = (
+                f"What was made of {counted(self.rows_found, 'row')} of these was in Kafka already "
+                f"({counted(self.batches_found, 'batch', 'batches')}): it is not written again, nor counted. "
+            )
         return (
             f"{self.application_id}: {counted(self.rows_in, 'row')} read, {counted(self.rows_out, 'row')} written in "
             f"{duration(round(self.seconds * 1000))}{left_out}; {counted(self.batches_here, 'batch', 'batches')} committed, "
-            f"{counted(rebalances, 'rebalance')}{lost}{refused}. {stopped}Outputs are in {self.run_dir}."
+            f"{counted(rebalances, 'rebalance')}{lost}{refused}. {found}{stopped}Outputs are in "
+            f"{self.outputs_in or self.run_dir}."
         )
 
     def __repr__(self) -> str:
@@ -135,6 +149,8 @@ class Recorder:
         self.batches = 0
         self.bad_records = 0
         self.late_records = 0
+        self.batches_found = 0
+        self.rows_found = 0
         self.stopped = ""
         self.first: float | None = None
         self.last = 0.0
@@ -150,6 +166,8 @@ class Recorder:
                 self.batches += len(event.batches)
                 self.bad_records += event.counters.get("bad_records", 0)
                 self.late_records += event.counters.get("late", 0)
+                self.batches_found += len(event.found)
+                self.rows_found += sum(event.found.values())
             case RunStopping():
                 self.stopped = event.reason
         if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
@@ -194,7 +212,7 @@ class Recorder:
             for sink in self._sinks:
                 sink(text)
 
-    def result(self, application_id: str, run_dir: str, batches: int) -> RunResult:
+    def result(self, application_id: str, run_dir: str, batches: int, outputs_in: str = "") -> RunResult:
         """What came of it."""
         return RunResult(
             application_id,
@@ -212,4 +230,7 @@ class Recorder:
             self.batches,
             self.bad_records,
             self.late_records,
+            self.batches_found,
+            self.rows_found,
+            outputs_in,
         )

@@ -309,12 +309,14 @@ def test_a_run_whose_folder_is_lost_goes_on_from_what_kafka_has(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
 ) -> None:
     counting = Counting(kafka_cluster, unique)
-    counting.run(tmp_path / "run")
+    first = counting.run(tmp_path / "run")
     counting.check()
     shutil.rmtree(tmp_path / "run")
     counting.add(600)
     result = counting.run(tmp_path / "other")
     counting.check()
+    assert (result.rows_in, result.rows_found) == (first.rows_in + 600, first.rows_in)
+    assert f"Outputs are in the topics of bootstrap.servers={counting.servers}." in str(result)
     assert {file.topic for record in result.commits.records() for task in record.tasks.values()
             for file in task.changelogs.values()} == {counting.changelog}  # fmt: skip
     # And once more, now with the record: the state comes from the changelog topic.

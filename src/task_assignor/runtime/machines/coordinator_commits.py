@@ -66,13 +66,14 @@ class Commits:
         """Commit everything that was accepted, then tell those that have copies of it."""
         if self._orders.has_accepted:
             tasks, snapshots, seconds = self._orders.take_accepted(now_ms)
+            found = self._orders.take_found()
             record = self.record(generation, now_ms, tasks=tasks, snapshots=snapshots)
             yield StoreCommit(record)
             if unwanted := self._progress.publish(record):
                 yield DeleteFiles(unwanted)
             self.rows_in += record.rows_in
             self.rows_out += record.rows_out
-            yield from map(Announce, events_of(record, seconds, self._progress))
+            yield from map(Announce, events_of(record, seconds, self._progress, found))
             yield from starmap(SendToClient, self._members.news_of(record, self._progress))
             if record.number - self._checkpoint >= self._checkpoint_every:
                 self._checkpoint = record.number

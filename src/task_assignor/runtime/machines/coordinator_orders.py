@@ -7,7 +7,7 @@ commit, beside which it may have its next order already.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
@@ -48,6 +48,7 @@ class Orders:
         self._open: dict[TaskId, OpenOrder] = {}
         self._accepted: dict[TaskId, TaskCommit] = {}
         self._snapshots: dict[TaskId, TaskSnapshot] = {}
+        self._found: set[TaskId] = set()
         self._oldest_ms: int | None = None
         """When the oldest order was given whose result waits for the commit."""
         self._losses: Counter[TaskId] = Counter()
@@ -192,6 +193,8 @@ class Orders:
         for counts in (self._losses, self._last_lost):
             counts.pop(result.task, None)
         self._oldest_ms = found.since_ms if self._oldest_ms is None else min(self._oldest_ms, found.since_ms)
+        if result.is_found:
+            self._found.add(result.task)
         commit = self._accepted[result.task] = TaskCommit(
             result.task,
             result.batch,
@@ -222,6 +225,11 @@ class Orders:
         """A snapshot counts from now on; there is no other one of its task that was not committed."""
         self._snapshots[snapshot.task] = snapshot
 
+    def take_found(self) -> frozenset[TaskId]:
+        """The tasks whose batch that was accepted was not made for its order, but found: it had been made before."""
+        found, self._found = frozenset(self._found), set()
+        return found
+
     def take_accepted(self, now_ms: int) -> tuple[dict[TaskId, TaskCommit], dict[TaskId, TaskSnapshot], float]:
         """Everything that was accepted, to be committed; and the seconds since the oldest order of it was given."""
         tasks = {task: self._accepted[task] for task in sorted(self._accepted)}
@@ -245,15 +253,19 @@ class Orders:
             assert progress.position(task).batch == commit.batch, "a task ran ahead of its commit by two batches"
 
 
-def events_of(record: CommitRecord, seconds: float, progress: Progress) -> Iterator[RunEvent]:
-    """The events that tell of a commit."""
+def events_of(
+    record: CommitRecord, seconds: float, progress: Progress, found: Collection[TaskId] = ()
+) -> Iterator[RunEvent]:
+    """The events that tell of a commit; of the tasks that are `found` the batch had been made before."""
     if record.tasks:
-        yield _batches_committed(record, seconds, progress)
+        yield _batches_committed(record, seconds, progress, found)
     for task, snapshot in record.snapshots.items():
         yield SnapshotCommitted(record.number, task, snapshot.batch, len(snapshot.paths), snapshot.size)
 
 
-def _batches_committed(record: CommitRecord, seconds: float, progress: Progress) -> BatchesCommitted:
+def _batches_committed(
+    record: CommitRecord, seconds: float, progress: Progress, found: Collection[TaskId]
+) -> BatchesCommitted:
     batches = {task: commit.batch for task, commit in record.tasks.items()}
     rows = rows_by_client(record.tasks)
     counts = (record.rows_in, record.rows_out)
@@ -264,7 +276,17 @@ def _batches_committed(record: CommitRecord, seconds: float, progress: Progress)
     lags = {task: progress.unread(task) for task in record.tasks}
     remaining = progress.remaining_rows()
     return BatchesCommitted(
-        record.number, record.generation, batches, *counts, rows, seconds, remaining, by_task, dict(counters), lags
+        record.number,
+        record.generation,
+        batches,
+        *counts,
+        rows,
+        seconds,
+        remaining,
+        by_task,
+        dict(counters),
+        lags,
+        {task: by_task[task] for task in sorted(found)},
     )
 
 

@@ -181,6 +181,8 @@ class BatchesCommitted(Value, frozen=True):
         rows_by_task: task -> rows read.
         counters: what the processors counted, all tasks together.
         lags: of these tasks, source topic -> rows of its partition that are there and not committed.
+        found: of those whose results were in Kafka already, task -> rows that they are made of: `rows_in` counts them, `rows_out`
+            does not count what was written for them.
     """
 
     commit: int
@@ -194,6 +196,7 @@ class BatchesCommitted(Value, frozen=True):
     rows_by_task: Mapping[TaskId, int] = msgspec.field(default_factory=dict)
     counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     lags: Mapping[TaskId, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    found: Mapping[TaskId, int] = msgspec.field(default_factory=dict)
 
 
 class MarkerReached(Value, frozen=True):
