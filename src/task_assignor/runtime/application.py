@@ -279,6 +279,7 @@ class StreamsApplication:
                 }
                 run = held.enter_context(self._owned_folder())
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)
+                self._topics_at.begin_run()
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
                 recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
                 # A listener that has raised may do so again at the end.

@@ -120,6 +120,13 @@ class Topics(Protocol):
             StreamsException: one is not what it should be.
         """
 
+    def begin_run(self) -> None:
+        """A run begins, whose folder nobody else has: one of the same application with another folder is told.
+
+        Raises:
+            StreamsException: it cannot be.
+        """
+
     def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """Make sure, when a run is over, that what its tasks have committed outside of the run's folder is still there.
 

@@ -408,6 +408,9 @@ class FolderTopics:
     def prepare(self, application_id: str, topology: object, tasks: object, *, is_new: bool = False) -> None:
         """Nothing: the folder of the run makes itself."""
 
+    def begin_run(self) -> None:
+        """Nothing: whoever has the folder of the run is alone."""
+
     def check_results(self, application_id: str, topology: object, tasks: object) -> None:
         """Nothing: results are in the folder of the run, and checked by whoever reads them."""
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from task_assignor.runtime import BatchesCommitted, RunEvent
-from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.errors import CommitLogException, TopicException
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
@@ -140,3 +140,50 @@ def test_an_output_that_is_deleted_while_a_run_goes_on_is_named(
         counting.run(
             tmp_path / "run", on_event=on_event, options=attrs.evolve(QUICK, max_batch_rows=20), timeout_ms=6_000
         )
+
+
+def test_a_run_ends_when_another_one_of_its_application_has_begun(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both waited for rows and knew nothing of each other; then each took the tasks away from the other, again and again."""
+    monkeypatch.setattr("task_assignor.kafka.topics.log.CHECK_S", 0.2)
+    monkeypatch.setattr("task_assignor.kafka.topics.latest_run._LOOK_S", 0.2)
+    counting = Counting(kafka_cluster, unique, rows=ROWS)
+    found: list[int] = []
+    other = threading.Thread(target=lambda: found.append(counting.run(tmp_path / "other").rows_found))
+    read = 0
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal read
+        read += event.rows_in if isinstance(event, BatchesCommitted) else 0
+        if read == ROWS and other.ident is None:
+            other.start()
+
+    complaint = (
+        rf"Another run of the application '{counting.application_id}' has begun, on host .* as process {os.getpid()}"
+    )
+    with pytest.raises(CommitLogException, match=complaint):
+        counting.run(tmp_path / "run", until="stopped", on_event=on_event)
+    other.join()
+    assert found == [ROWS], "it has gone on where that one was"
+    counting.check()
+
+
+def test_a_run_that_may_not_have_the_folder_does_not_end_the_one_that_has(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("task_assignor.kafka.topics.log.CHECK_S", 0.1)
+    monkeypatch.setattr("task_assignor.kafka.topics.latest_run._LOOK_S", 0.1)
+    counting = Counting(kafka_cluster, unique, rows=ROWS)
+    read = 0
+
+    def on_event(event: RunEvent) -> None:
+        nonlocal read
+        if isinstance(event, BatchesCommitted):
+            read += event.rows_in
+            if read == ROWS:
+                with pytest.raises(CommitLogException, match="runs on"):
+                    counting.run(tmp_path / "run")
+                threading.Timer(2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    assert counting.run(tmp_path / "run", until="stopped", on_event=on_event).stopped == "SIGTERM"

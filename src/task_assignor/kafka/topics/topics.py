@@ -30,6 +30,7 @@ from task_assignor.kafka.topics.committed import (
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.creation import check_group, check_names, check_settings, create_internal_topics
 from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.latest_run import LatestRun
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.offsets import high_watermarks
 from task_assignor.kafka.topics.reader import RecordReader
@@ -112,13 +113,15 @@ class KafkaTopics:
     _connected: list[_Clients] = attrs.field(factory=list, init=False, repr=False, eq=False)
     _ids: dict[str, str] = attrs.field(factory=dict, init=False, repr=False, eq=False)
     """The ids of the topics that are written, as they were when the run began."""
+    _run: list[LatestRun] = attrs.field(factory=list, init=False, repr=False, eq=False)
+    """In the process that has begun the run, while it goes on; none without stores that have changelogs."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections belong to a process.
         return {name: getattr(self, name) for name in ("settings", "topics", "timeout_ms")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in {**state, "_connected": [], "_ids": {}}.items():
+        for name, value in {**state, "_connected": [], "_ids": {}, "_run": []}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -201,7 +204,7 @@ class KafkaTopics:
             topic_id,
             clients.connection,
             clients.reader,
-            lambda partitions: self._described_as(clients.connection, topic.name, topic_id, partitions),
+            lambda partitions: self._check(clients.connection, topic.name, topic_id, partitions),
             wait_s,
             is_own=is_own,
         )
@@ -228,6 +231,18 @@ class KafkaTopics:
             )
             for name in topology.repartitions
         }
+
+    def _check(self, connection: Connection, name: str, topic_id: str, partitions: int | None) -> None:
+        """See to it that a topic is what it was, and the run the latest one.
+
+        Raises:
+            TopicException: the topic is not.
+            CommitLogException: the run is not.
+        """
+        self._described_as(connection, name, topic_id, partitions)
+        # Brokers answer, so this does not wait.
+        for run in self._run:
+            run.check()
 
     def _described_as(
         self, connection: Connection, name: str, expected_id: str | None, partitions: int | None = None
@@ -326,6 +341,17 @@ class KafkaTopics:
         for name in (*outputs, *changelogs, *between):
             self._partitions_of(connection, name)
         self._check_kept(connection, application_id, topology, tasks)
+        # A repartition topic is some task's source, whose offsets say more.
+        self._run[:] = [LatestRun(connection, application_id, name) for name in sorted(changelogs)[:1]]
+
+    def begin_run(self) -> None:
+        """Say in the application's group that a run begins: the one before, if it still goes on elsewhere, ends.
+
+        Raises:
+            KafkaClusterException: the cluster does not answer, or refuses.
+        """
+        for run in self._run:
+            run.begin()
 
     def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """See to it that the topics of outputs and changelogs still have what was committed.
@@ -339,6 +365,7 @@ class KafkaTopics:
         """
         if not self._outputs(topology):
             return
+        self._run.clear()
         connection = self._clients().connection
         try:
             needed = self._check_kept(connection, application_id, topology, tasks)

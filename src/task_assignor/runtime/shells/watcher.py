@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from task_assignor.runtime.blame import text_of
-from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.errors import CommitLogException, TopicException
 from task_assignor.runtime.log import Log
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
@@ -84,6 +84,10 @@ class Watcher:
             try:
                 moved = Moved(self._look(known), tuple(markers))
                 failing_since = None
+            except CommitLogException as error:
+                # That is not over soon: another run goes on where this one was.
+                tell(error)
+                return
             except BaseException as error:  # noqa: BLE001 - a run that is told of nothing would wait for ever
                 told = error if isinstance(error, StreamsException) else TopicException(text_of(error))
                 if failing_since is None:
