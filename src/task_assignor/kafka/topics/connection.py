@@ -32,8 +32,6 @@ _SILENCE_S: Final = 5.0
 """So long may a broker be away before a word is said."""
 _OF_CONNECTIONS: Final = frozenset({"FAIL"})
 """What librdkafka calls its lines of connections that fail: hundreds a minute while a broker is away, all to `error_cb`, too."""
-_TRIED_AGAIN: Final = frozenset({"GETPID"})
-"""Those of what it tries again by itself: `Patience` says what takes long."""
 _FROM_WARNINGS_ON: Final = 4
 """What it says below that (as BGQUEUE: that a client is given up which has asked for something) is of no use. Where a client ends it does
 not go to the logger, but to the terminal."""
@@ -76,17 +74,18 @@ _PASSING: Final = frozenset(
 
 
 class _Lines(logging.LoggerAdapter[logging.Logger]):
-    """The log for a client of librdkafka: of connections that fail `Patience` says what is to be said, and nothing is said twice in a row."""
+    """The log for a client of librdkafka: of connections that fail `Patience` says what is to be said, and nothing is said twice in a row.
+
+    None of it is a warning: a client process has no handlers of its own, so warnings stand on the terminal as they are.
+    """
 
     _last: tuple[object, ...] = ()
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """As a logger; librdkafka gives the kind of a line first."""
-        kind = args[0] if args else ""
-        if args == self._last or kind in _OF_CONNECTIONS:
-            level = logging.DEBUG
-        elif kind in _TRIED_AGAIN:
-            level = min(level, logging.INFO)
+        # What it does not get over by itself comes as an error, too, to whoever asked for it, and is told there.
+        is_known = args == self._last or (bool(args) and args[0] in _OF_CONNECTIONS)
+        level = logging.DEBUG if is_known else min(level, logging.INFO)
         self._last = args
         super().log(level, f"librdkafka: {msg}", *args, **kwargs)
 
