@@ -263,6 +263,20 @@ def test_asked_to_try_again_it_keeps_the_former_assignment() -> None:
     assert Scripted.told == []
 
 
+def test_that_it_is_to_try_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It was 21 equal lines: it is asked again at once."""
+    leader = _leader()
+    again = _raise(TaskAssignmentException("no rack yet"))
+    for answer in (again, again, _raise(TaskAssignmentException("no disk yet")), None, again):
+        if answer is None:
+            _answer({ONE: _active(STATEFUL, OTHER, STATELESS)})
+        else:
+            Scripted.answer = answer
+        leader.rebalance([_client(ONE)], {}, 0)
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [line.rpartition(": ")[2] for line in told] == ["no rack yet", "no disk yet", "no rack yet"]
+
+
 @pytest.mark.parametrize(("generations", "owner"), [((3, 4), TWO), ((4, 3), ONE), ((None, 3), TWO), ((3, 3), ONE)])
 def test_a_task_that_two_clients_say_is_theirs_stays_with_one(
     generations: tuple[int | None, int | None], owner: ProcessId

@@ -7,6 +7,7 @@ the time, and carries the answer to the members. Source: KIP-924; `StreamsPartit
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -91,7 +92,7 @@ class GroupRebalance:
 
 
 class GroupLeader:
-    """Computes assignments. It keeps nothing between rebalances: what was before, the members say.
+    """Computes assignments. It keeps nothing of assignments between rebalances: what was before, the members say.
 
     Args:
         assignor_factory: makes a fresh, configured assignor, for example `StreamsConfig(...).task_assignor`.
@@ -114,6 +115,8 @@ class GroupLeader:
     ) -> None:
         self.assignor_name = assignor_name
         self._on_state = on_state
+        self._told: str | None = None
+        """Why the assignor wanted to keep the assignment, if it did the last time."""
         self._assignor_factory = assignor_factory
         self._configs = configs
         self._tasks = MappingProxyType({task: tasks[task] for task in sorted(tasks)})
@@ -160,7 +163,10 @@ class GroupLeader:
             answer = assignor.assign(state)
         except TaskAssignmentException as error:
             why = said(error)
-            _log.warning("The assignor %s asks to keep the assignment and to try again: %s", name, why)
+            # It is asked again soon, and mostly says the same.
+            level = logging.DEBUG if why == self._told else logging.WARNING
+            _log.log(level, "The assignor %s asks to keep the assignment and to try again: %s", name, why)
+            self._told = why
             return GroupRebalance(self._former(members), why, state)
         except KeyboardInterrupt:
             raise
@@ -187,6 +193,7 @@ class GroupLeader:
                 f"The answer of the assignor {name} cannot be read: {failure(error)}"
             ) from error
         self._tell_and_check(assignor, members, given, report)
+        self._told = None
         for violation in report.warnings:
             _log.info("The assignor %s: %s", name, violation)
         if inexact:
