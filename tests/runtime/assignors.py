@@ -59,6 +59,16 @@ class StubbornAssignor(TaskAssignor):
         raise TaskAssignmentException("never")
 
 
+class GenerousAssignor(TaskAssignor):
+    """Gives each task to everybody."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """All to all."""
+        clients = application_state.kafka_streams_states(compute_task_lags=False)
+        tasks = [AssignedTask(task, AssignedTask.Type.ACTIVE) for task in application_state.all_tasks]
+        return TaskAssignment([KafkaStreamsAssignment.of(client, tasks) for client in clients])
+
+
 class BrokenAssignor(TaskAssignor):
     """Has a bug."""
 

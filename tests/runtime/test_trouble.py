@@ -36,7 +36,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.sdk import ConfigException
 from tests.processes import alive
-from tests.runtime import trouble
+from tests.runtime import assignors, trouble
 from tests.runtime.support import QUICK, Watch, application, settings, stream
 
 ROWS = 1_000
@@ -293,6 +293,13 @@ def test_an_assignor_that_does_not_answer_is_named(tmp_path: Path, assignor: str
     config = settings(task_assignor_class=f"{trouble.__name__}.{assignor}")
     with pytest.raises(AssignmentRejectedException, match=told):
         _application(tmp_path, trouble.Prints, config=config).run()
+
+
+def test_clients_of_an_assignment_that_is_refused_are_named(tmp_path: Path) -> None:
+    """It had their process ids, which nobody knows."""
+    config = settings(task_assignor_class=f"{assignors.__name__}.GenerousAssignor")
+    with pytest.raises(AssignmentRejectedException, match="Task 0_0 is active on client-1, but also on client-2"):
+        _application(tmp_path, trouble.Prints, clients=2, config=config).run()
 
 
 def test_more_clients_cannot_be_waited_for_than_there_are(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from task_assignor.runtime.machines.coordinator_commits import Commits
 from task_assignor.runtime.machines.coordinator_lifetime import Lifetime
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
 from task_assignor.runtime.machines.coordinator_orders import Orders, grown, refused
-from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances
+from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances, with_names
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
     Announce,
@@ -415,7 +415,7 @@ class Coordinator:
             return  # The run was ended meanwhile.
         self._rebalances.close()
         if isinstance(outcome, StreamsException):
-            yield from self._fail(outcome, now_ms)
+            yield from self._fail(with_names(outcome, self._members), now_ms)
             return
         if not question.members <= {member.member_id for member in self._members.staying}:
             # It counts on somebody who has left meanwhile, or is about to. Who came meanwhile has no tasks until the next rebalance.

@@ -13,7 +13,7 @@ from task_assignor.runtime.machines.coordinator_values import AskAssignor
 from task_assignor.runtime.machines.events import Rebalanced
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.options import RuntimeOptions
-from task_assignor.sdk import TaskId
+from task_assignor.sdk import StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
 
 
@@ -191,3 +191,19 @@ def _joined(client: str) -> str:
 
 def _owners(members: Members) -> dict[TaskId, str]:
     return {task: member.name for member in members for task in member.tasks.active}
+
+
+def with_names(error: StreamsException, members: Iterable[Member]) -> StreamsException:
+    """The error with which the assignor's answer was refused, with the names of clients where it has their process ids."""
+    if not isinstance(error, AssignmentRejectedException):
+        return error
+    text = str(error)
+    for member in members:
+        for before in ("Client ", "client ", ""):
+            text = text.replace(f"{before}{member.process_id}", named("client", member.name))
+    if text == str(error):
+        return error
+    told = AssignmentRejectedException(text, error.error)
+    told.__dict__.update(error.__dict__)
+    told.__cause__ = error.__cause__
+    return told
