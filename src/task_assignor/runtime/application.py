@@ -60,7 +60,7 @@ from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import is_url, shown, with_notes
+from task_assignor.sdk.text import is_url, nearest, shown, with_notes
 
 _log = logger_of(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
@@ -256,8 +256,10 @@ class StreamsApplication:
                 do not come, another application owns the folder. What was committed before stays, no client is left.
         """
         if until not in ("available_now", "stopped") and not callable(until):
+            meant = nearest(until, ("available_now", "stopped")) if isinstance(until, str) else None
             raise ConfigException(
-                f"A run goes until 'available_now', 'stopped', or until a function of its events is true, not until {until!r}."
+                "A run goes until 'available_now', 'stopped', or until a function of its events is true, not until "
+                f"{until!r}.{f' Maybe {meant!r} is meant.' if meant else ''}"
             )
         listeners: dict[str, object] = {"on_event": on_event, "on_line": on_line}
         for name, told in listeners.items():

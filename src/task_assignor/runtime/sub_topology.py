@@ -184,8 +184,10 @@ class SubTopology:
         strange: list[object] = [name for name in (*self.sources, *self.tables) if not isinstance(name, str)]
         strange += [output for output in self.outputs if not isinstance(output, Output)]
         if strange:
+            named = getattr(strange[0], "name", None)
+            advice = f" Maybe its name, {named!r}." if isinstance(named, str) else ""
             raise TopologyException(
-                f"{where} was given {shown(strange[0])}. Its sources and tables must be names, its outputs names or Output objects."
+                f"{where} was given {shown(strange[0])}. Its sources and tables must be names, its outputs names or Output objects.{advice}"
             )
         if len(set(self.sources)) != len(self.sources):
             raise TopologyException(f"{where} names a source twice: {list(self.sources)}.")
@@ -260,7 +262,7 @@ class SubTopology:
             )
         return source
 
-    def spec_of(self, output: str, topics: Mapping[str, TopicSpec] | Iterable[TopicSpec]) -> TopicSpec:
+    def spec_of(self, output: str, topics: Mapping[str, TopicSpec] | Iterable[TopicSpec] | TopicSpec) -> TopicSpec:
         """What one of its outputs is like as a source of others, for processors that ask for it.
 
         Args:
@@ -270,7 +272,8 @@ class SubTopology:
         Raises:
             TopologyException: no other sub-topology can read it, or its columns are not known before the run, or do not fit.
         """
-        specs = dict(topics) if isinstance(topics, Mapping) else {spec.name: spec for spec in topics}
+        given = [topics] if isinstance(topics, TopicSpec) else topics
+        specs = dict(given) if isinstance(given, Mapping) else {spec.name: spec for spec in given}
         found = next((one for one in self.outputs if one.name == output), None)
         if not isinstance(found, (Repartitioned, Forwarded)):
             raise TopologyException(

@@ -227,9 +227,13 @@ class Topology:
     def __attrs_post_init__(self) -> None:
         if not self.sub_topologies:
             raise TopologyException("The topology has no sub-topologies, so there is nothing to run.")
-        for sub_topology in self.sub_topologies:
+        given: tuple[object, ...] = self.sub_topologies
+        for sub_topology in given:
             if not isinstance(sub_topology, SubTopology):
-                raise TopologyException(f"A Topology is made of SubTopology objects, but was given {sub_topology!r}.")
+                advice = " Maybe derived=[...] for it." if isinstance(sub_topology, DerivedStream) else ""
+                raise TopologyException(
+                    f"A Topology is made of SubTopology objects, but was given {shown(sub_topology)}.{advice}"
+                )
         subs = self.sub_topologies
         _check_unique("sub-topology", ((sub.name, sub.name) for sub in subs))
         _check_unique("store", ((store.name, sub.name) for sub in subs for store in sub.stores))
@@ -263,7 +267,8 @@ class Topology:
         for one in self.derived:
             if not isinstance(one, DerivedStream):
                 raise TopologyException(
-                    f"The derived streams of a Topology are DerivedStream or DerivedTable objects, but it was given {shown(one)}."
+                    f"The derived streams of a Topology are DerivedStream or DerivedTable objects, but it was given {shown(one)}. Maybe "
+                    "derived=[stream]: the object itself, not its name."
                 )
         found = self.derived_streams
         forwarded = {name for sub in self.sub_topologies for name in sub.forwarded}

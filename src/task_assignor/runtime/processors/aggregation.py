@@ -97,7 +97,7 @@ class Aggregation:
     def _where(self) -> str:
         return f"The aggregation of {self.source!r}"
 
-    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec]) -> SubTopology:
+    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec] | TopicSpec) -> SubTopology:
         """The aggregation as a sub-topology with the store `<name>-groups`.
 
         Args:

@@ -178,25 +178,25 @@ def _values(where: str, spec: TopicSpec, columns: tuple[str, ...] | None) -> lis
     return [column for column in dict.fromkeys(columns) if column not in spec.key]
 
 
-def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec]) -> dict[str, TopicSpec]:
-    """The specs of the sources by name.
+def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec] | TopicSpec) -> dict[str, TopicSpec]:
+    """The specs of the sources by name; one may stand for itself.
 
     Raises:
         TopologyException: one is missing.
     """
-    given = list(topics)
+    given = [topics] if isinstance(topics, TopicSpec) else list(topics)
     strange = [spec for spec in given if not isinstance(spec, TopicSpec)]
     if strange:
         raise TopologyException(
             f"{where}: the topics must be TopicSpec objects, but one is of the type {type(strange[0]).__name__}. Maybe "
-            "topics=[Topic.open(root, name).spec, ...], of Kafka KafkaTopics.open(name).spec."
+            "topics=[Topic.open(root, name).spec, ...], of Kafka KafkaTopics.open(name).spec, of a derived stream its spec."
         )
     found = {spec.name: spec for spec in given}
     missing = [name for name in names if name not in found]
     if missing:
         raise TopologyException(
             f"{where} needs to know the columns of {missing} to make its stores; given were {sorted(found)}. "
-            "Maybe topics=[Topic.open(root, name).spec, ...], of Kafka KafkaTopics.open(name).spec."
+            "Maybe topics=[Topic.open(root, name).spec, ...], of Kafka KafkaTopics.open(name).spec, of a derived stream its spec."
         )
     # Where its replicas are is no part of what is computed.
     return {name: attrs.evolve(found[name], racks=None) for name in names}

@@ -79,7 +79,7 @@ class StreamTableJoin:
     def _where(self) -> str:
         return f"The join of {self.stream!r} with the table {self.table!r}"
 
-    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec]) -> SubTopology:
+    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec] | TopicSpec) -> SubTopology:
         """The join as a sub-topology with the store `<name>-table`.
 
         Args:
@@ -150,7 +150,7 @@ class TableJoin:
     def _where(self) -> str:
         return f"The join of the tables {self.left!r} and {self.right!r}"
 
-    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec]) -> SubTopology:
+    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec] | TopicSpec) -> SubTopology:
         """The join as a sub-topology with two stores, `<name>-left` and `<name>-right`.
 
         Args:

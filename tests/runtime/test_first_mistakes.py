@@ -1,0 +1,71 @@
+"""What somebody writes who has not read all of the documentation: it works, or the message says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
+    DerivedStream,
+    Forwarded,
+    RecordProcessor,
+    SubTopology,
+    TaskContext,
+    Topology,
+    TopologyException,
+    write_topic,
+)
+from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk import ConfigException
+from tests.runtime.support import application, count_topology
+
+SPEC = TopicSpec("orders", 1, pa.schema([("key", pa.int64()), ("at", pa.int64())]), ("key",), "at")
+NAME: Any = "large"
+LARGE: Any = DerivedStream("large", "orders", filter=lambda rows: [True] * rows.num_rows)
+
+
+class Each(RecordProcessor):
+    """Passes records on."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+        """The record."""
+        return [record]
+
+
+def test_one_topic_need_not_be_in_a_list() -> None:
+    """It was a TypeError of Python's: a TopicSpec is not iterable."""
+    count = Aggregation(source="orders", aggregates={"orders": Aggregate.count()})
+    assert count.sub_topology("count", "counts", topics=SPEC) == count.sub_topology("count", "counts", topics=[SPEC])
+    each = SubTopology("each", "orders", Each, outputs=Forwarded("all", SPEC.schema))
+    assert each.spec_of("all", SPEC) == each.spec_of("all", [SPEC])
+
+
+@pytest.mark.parametrize(
+    ("make", "advice"),
+    [
+        (lambda: Topology(SubTopology("a", "large", Each), derived=NAME), r"Maybe derived=\[stream\]: the object itself"),
+        (lambda: Topology([SubTopology("a", "large", Each), LARGE]), r"Maybe derived=\[\.\.\.\] for it"),
+        (lambda: SubTopology("a", LARGE, Each), "Maybe its name, 'large'"),
+        (
+            lambda: Aggregation(source="large", aggregates={"n": Aggregate.count()}).sub_topology("n", "n", topics=[LARGE]),
+            "of a derived stream its spec",
+        ),
+    ],
+)  # fmt: skip
+def test_where_a_derived_stream_is_named_and_where_it_is_given_is_said(make: Callable[[], object], advice: str) -> None:
+    with pytest.raises(TopologyException, match=advice):
+        make()
+
+
+@pytest.mark.parametrize(("given", "meant"), [("available-now", "available_now"), ("stop", "stopped")])
+def test_until_when_a_run_goes_is_understood_though_it_is_misspelt(tmp_path: Path, given: str, meant: str) -> None:
+    rows = pa.table({"key": [1], "at": [1], "value": ["a"]})
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+    with pytest.raises(ConfigException, match=f"Maybe '{meant}' is meant"):
+        application(tmp_path, count_topology("left"), clients=1).run(until=given)  # type: ignore[arg-type]
