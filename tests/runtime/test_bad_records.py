@@ -32,7 +32,7 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json
+from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json, letters_of
 from tests.runtime.support import application
 
 ROWS = pa.table({"key": [1, 1, 1, 1, 1, 1], "at": [10, 20, 30, 40, 50, 60], "price": [5, 0, 2, None, 4, 0]})
@@ -446,3 +446,18 @@ def test_the_log_tells_of_many_records_once_a_minute(
     context.leave_out("orders", [0], "is bad")
     context.end()
     assert "left 1 more record out in the last 0 s" in lines("is bad")[-1], "nothing is lost at the end"
+
+
+def test_a_record_that_is_large_is_kept_aside_as_it_begins() -> None:
+    """Where dead letters go to Kafka the run ended: in JSON, in JSON, it was larger than a record may be."""
+    exact, large = json.dumps({"value": "ä" * 40_000}, ensure_ascii=False), json.dumps({"value": '"' * 900_000})
+    letters = letters_of(
+        "orders", 3, [7, 8, 9], "bad", ["is bad", "is worse: " + "x" * 900_000, "?"], [exact, large, None]
+    )
+    assert letters.schema.equals(DEAD_LETTER_SCHEMA)
+    first, second, third = letters.column("record").to_pylist()
+    assert (first, third) == (exact, None)
+    found = json.loads(second)
+    assert large.startswith(found["begins"])
+    assert (len(found["begins"]), found["bytes"]) == (100_000, len(large))
+    assert all(len(json.dumps(row)) < 900_000 for row in letters.to_pylist())

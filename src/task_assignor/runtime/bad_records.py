@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -18,6 +19,9 @@ from task_assignor.sdk.text import counted, shown
 
 _log = logger_of(__name__)
 _EVERY_S: Final = 60.0
+_LONGEST: Final = 400_000
+"""A row of dead letters may be a record of Kafka, which takes 1 MB if nothing else is said, and JSON makes texts longer."""
+_LONGEST_ERROR: Final = 20_000
 DEAD_LETTER_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -29,7 +33,7 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
     ]
 )
 """Columns of a dead-letter output; `reason` is "bad" or "late", `record` the row as JSON, for people: the exact one is in
-the topic, at its offset."""
+the topic, at its offset. See `letters_of`."""
 
 
 @attrs.frozen
@@ -120,6 +124,38 @@ class LeftOutLog:
                     known.first,
                 )
                 self._untold[kind] = _Untold(now)
+
+
+def letters_of(
+    topic: str,
+    partition: int,
+    offsets: Sequence[int],
+    reason: str,
+    errors: Sequence[str],
+    records: Sequence[str | None],
+) -> pa.Table:
+    """Rows of a dead-letter output.
+
+    Args:
+        topic: where the records come from.
+        partition: its partition.
+        offsets: (N,) their offsets.
+        reason: "bad" or "late".
+        errors: (N,) why they are left out.
+        records: (N,) they as JSON. Of one of more than 400 000 bytes there is the beginning: as `begins`, with `bytes`, how many it has.
+    """
+    count = len(offsets)
+    told = [error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..." for error in errors]
+    columns = [[topic] * count, [partition] * count, offsets, [reason] * count, told, [*map(_shortened, records)]]
+    return pa.table(columns, schema=DEAD_LETTER_SCHEMA)
+
+
+def _shortened(record: str | None) -> str | None:
+    # Most are shorter, whatever they are in UTF-8.
+    if record is None or len(record) <= _LONGEST // 4 or len(whole := record.encode()) <= _LONGEST:
+        return record
+    begins = whole[: _LONGEST // 4].decode(errors="ignore")
+    return json.dumps({"begins": begins, "bytes": len(whole)}, ensure_ascii=False)
 
 
 def as_json(record: dict[str, Any]) -> str:

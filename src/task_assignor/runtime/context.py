@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, DeadLetters, LeftOut, LeftOutLog, as_json
+from task_assignor.runtime.bad_records import DeadLetters, LeftOut, LeftOutLog, as_json, letters_of
 from task_assignor.runtime.errors import (
     BadRecordException,
     InvalidTransitionException,
@@ -341,10 +341,9 @@ class TaskContext:
         first = f"{root}, partition {self.partition}, offset {offsets[0]}, which {errors[0]}"
         self._left_out.note("late record" if is_late else "record", len(offsets), first)
         if isinstance(policy, DeadLetters):
-            count = len(offsets)
-            reasons = ["late" if is_late else "bad"] * count
-            columns = [[root] * count, [self.partition] * count, offsets, reasons, errors, records()]
-            self._forwarded.append((policy.output, pa.table(columns, schema=DEAD_LETTER_SCHEMA), None))
+            reason = "late" if is_late else "bad"
+            letters = letters_of(root, self.partition, offsets, reason, errors, records())
+            self._forwarded.append((policy.output, letters, None))
 
     def _places(self, topic: str, rows: list[Any]) -> list[int]:
         if topic not in self.topics:
