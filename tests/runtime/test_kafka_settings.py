@@ -53,6 +53,7 @@ def test_what_does_nothing_is_named_once_and_state_dir_is_used(
     monkeypatch.setattr(once, "_named", set())
     write_topic(tmp_path / "topics", "left", stream(400, 5, 1), partitions=1, key=["key"], timestamp="at")
     idle = {"commit.interval.ms": 5, "producer.linger.ms": 5, "bootstrap.servers": "b:9092", "my.own": 1}
+    idle["default.deserialization.exception.handler"] = "LogAndContinueExceptionHandler"
     config = StreamsConfig(
         {
             **settings().originals,
@@ -63,8 +64,10 @@ def test_what_does_nothing_is_named_once_and_state_dir_is_used(
     )
     with caplog.at_level(logging.WARNING):
         first, _ = (application(tmp_path, count_topology(), config=config, clients=1) for _ in range(2))
+    handler = "default.deserialization.exception.handler"
     assert [record.message for record in caplog.records] == [
-        "These settings of Kafka do nothing in this runtime: bootstrap.servers, commit.interval.ms, producer.linger.ms."
+        f"These settings of Kafka do nothing in this runtime, but bad_records of a SubTopology does what they do: {handler}.",
+        "These settings of Kafka do nothing in this runtime: bootstrap.servers, commit.interval.ms, producer.linger.ms.",
     ]
     first.run()
     assert list((tmp_path / "state" / "client-1" / "test" / "0_0").iterdir())

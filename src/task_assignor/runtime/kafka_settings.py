@@ -23,6 +23,11 @@ _OF_TASKS: Final = frozenset({"max.task.idle.ms"})
 _CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
 """A key with one of these is about the consumer that processes; the first wins, as in Kafka."""
 _PREFIXES: Final = (*_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
+_OF_BAD_RECORDS: Final = (
+    "deserialization.exception.handler",
+    "processing.exception.handler",
+    "errors.dead.letter.queue.topic.name",
+)
 _FULFILLED: Final = frozenset({"processing.guarantee"})
 """Whatever they say: every batch is committed as a whole."""
 
@@ -72,4 +77,9 @@ def warn_of_idle_settings(config: StreamsConfig) -> None:
         for key in config.originals
         if (key in OTHER_KAFKA_KEYS or key.startswith(_PREFIXES)) and key not in honoured | _FULFILLED
     }
-    name_once(idle, "These settings of Kafka do nothing in this runtime")
+    handlers = {key for key in idle if key.endswith(_OF_BAD_RECORDS)}
+    name_once(
+        handlers,
+        "These settings of Kafka do nothing in this runtime, but bad_records of a SubTopology does what they do",
+    )
+    name_once(idle - handlers, "These settings of Kafka do nothing in this runtime")
