@@ -219,7 +219,8 @@ def test_what_is_read_ahead_has_a_limit_in_bytes(
     wait_until(is_paused, "it is not read on")
     assert 1_000_000 < ahead.size == sum(len(record.value()) for record in ahead.records)
     assert log.fetch(0, 1, 300).rows.num_rows == 299
-    assert (ahead.size, ahead.is_paused) == (0, False)
+    # On a busy machine it may have been paused again meanwhile; who asks for more lets it go on.
+    assert ahead.size == 0
 
 
 @pytest.mark.parametrize("is_given_up", [False, True])
