@@ -17,6 +17,8 @@ from task_assignor.runtime import (
     BadRecordException,
     CommitLogException,
     DeadLetters,
+    DerivedStream,
+    Forwarded,
     Output,
     Processor,
     ProcessorException,
@@ -25,6 +27,7 @@ from task_assignor.runtime import (
     SubTopology,
     TaskContext,
     TimeWindows,
+    TopicSpec,
     Topology,
     TopologyException,
     WindowedAggregation,
@@ -33,6 +36,10 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json, letters_of
+from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.fetched import Unreadable
+from task_assignor.runtime.task_processors import TaskProcessors
+from task_assignor.sdk import TaskId
 from tests.runtime.support import application
 
 ROWS = pa.table({"key": [1, 1, 1, 1, 1, 1], "at": [10, 20, 30, 40, 50, 60], "price": [5, 0, 2, None, 4, 0]})
@@ -122,9 +129,6 @@ def test_bad_records_are_kept_aside_and_nothing_else_is_lost(tmp_path: Path, bat
 
 
 def _context(policy: LeftOut, processor: type[Processor]) -> TaskContext:
-    from task_assignor.runtime import TopicSpec
-    from task_assignor.sdk import TaskId
-
     context = TaskContext(
         "app", TaskId(0, 0), {"orders": TopicSpec("orders", 1, ROWS.schema, "key", "at")}, ("out",), {}, policy, policy
     )
@@ -461,3 +465,27 @@ def test_a_record_that_is_large_is_kept_aside_as_it_begins() -> None:
     assert large.startswith(found["begins"])
     assert (len(found["begins"]), found["bytes"]) == (100_000, len(large))
     assert all(len(json.dumps(row)) < 900_000 for row in letters.to_pylist())
+
+
+def test_who_stops_at_a_record_that_cannot_be_read_is_named() -> None:
+    """Also who reads a derived stream of its topic; not who is forwarded what another one makes of it."""
+    same = DerivedStream("same", "orders", filter=lambda rows: [True] * rows.num_rows)
+    spec = TopicSpec("orders", 1, ROWS.schema, "key", "at")
+
+    def check(policy: LeftOut) -> None:
+        topology = Topology(
+            [
+                SubTopology("first", "orders", Shares, outputs=Forwarded("all", ROWS.schema), bad_records="skip"),
+                SubTopology("second", "same", Shares, bad_records=policy),
+                SubTopology("third", "all", Shares),
+            ],
+            derived=same,
+        )
+        processors = TaskProcessors("app", TaskId(0, 0), topology.processor_topologies[0], {"orders": spec}, {})
+        processors.check({"orders": [Unreadable(3, "cannot be read: it is torn", "{}")]})
+
+    check("skip")
+    with pytest.raises(
+        CorruptLogException, match=r"orders, partition 0, offset 3 cannot be read: it is torn.* 'second'"
+    ):
+        check("stop")
