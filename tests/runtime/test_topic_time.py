@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +18,12 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import (
     Aggregate,
+    BatchesCommitted,
+    ClientJoined,
     CommitLog,
     Processor,
     Repartitioned,
+    RunEvent,
     SubTopology,
     TaskContext,
     TimeWindows,
@@ -109,6 +114,31 @@ def test_windows_over_a_day_that_is_there_already_need_no_grace(tmp_path: Path, 
     assert hours_of(tmp_path) == plain_hours(rows, until)
     commits = [commit for record in CommitLog(tmp_path / "run").records() for commit in record.tasks.values()]
     assert not sum(commit.counters.get("late", 0) for commit in commits)
+
+
+@pytest.mark.parametrize("checkpoint_every", [3, 1_000])
+def test_windows_are_exact_over_runs_that_are_broken_off(tmp_path: Path, checkpoint_every: int) -> None:
+    """Each time another coordinator sees how far all are, and a client is killed."""
+    rows = sales(3_000)
+    write_topic(tmp_path / "topics", "sales", rows, key="shop", partitions=4, timestamp="at")
+    options = attrs.evolve(QUICK, max_batch_rows=60, checkpoint_every_commits=checkpoint_every)
+    for _ in range(4):
+        app = application(tmp_path, windows_topology(), clients=2, options=options)
+        commits: list[BatchesCommitted] = []
+        pids: dict[str, int] = {}
+
+        def break_off(event: RunEvent, commits: list[BatchesCommitted] = commits, pids: dict[str, int] = pids) -> bool:
+            if isinstance(event, ClientJoined):
+                pids[event.client] = event.pid
+            if isinstance(event, BatchesCommitted):
+                commits.append(event)
+                if len(commits) == 6:
+                    os.kill(max(pids.items())[1], signal.SIGKILL)
+            return len(commits) >= 15
+
+        app.run(until=break_off)
+    application(tmp_path, windows_topology(), clients=2, options=options).run()
+    assert hours_of(tmp_path) == plain_hours(rows, max(rows.column("at").to_pylist()))
 
 
 def test_hours_that_are_over_come_out_in_partitions_that_are_quiet(tmp_path: Path) -> None:
