@@ -38,6 +38,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json, letters_of
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Unreadable
+from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.task_processors import TaskProcessors
 from task_assignor.sdk import TaskId
 from tests.runtime.support import application
@@ -482,7 +483,8 @@ def test_who_stops_at_a_record_that_cannot_be_read_is_named() -> None:
             derived=same,
         )
         processors = TaskProcessors("app", TaskId(0, 0), topology.processor_topologies[0], {"orders": spec}, {})
-        processors.check({"orders": [Unreadable(3, "cannot be read: it is torn", "{}")]})
+        unreadable = {"orders": [Unreadable(3, "cannot be read: it is torn", "{}")]}
+        processors.check(TaskInput({}, {}, (), {}, {}, unreadable=unreadable))
 
     check("skip")
     with pytest.raises(

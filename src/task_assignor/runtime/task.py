@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import cast
 
 import attrs
 import pyarrow as pa
@@ -20,7 +19,6 @@ from task_assignor.runtime.errors import (
     ProcessorStateException,
     TaskCorruptedException,
 )
-from task_assignor.runtime.fetched import Fetched, Unreadable
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client_task import Restore, SnapshotWritten
 from task_assignor.runtime.machines.protocol import (
@@ -140,25 +138,6 @@ def positions_on_disk(environment: TaskEnvironment, task: TaskId) -> tuple[Posit
     if noted is not None:
         found.add(noted)
     return tuple(sorted(found, key=attrgetter("batch", "generation"), reverse=True))
-
-
-class _Reader:
-    """A log that is read once; records of which there are no rows are kept for who leaves them out."""
-
-    def __init__(self, log: Log) -> None:
-        self.spec = log.spec
-        self._log = log
-        self._unreadable: Sequence[Unreadable] = ()
-
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
-        """As the log."""
-        found = self._log.fetch(partition, start, end)
-        self._unreadable = found.unreadable
-        return found
-
-    def unreadable_before(self, offset: int) -> list[Unreadable]:
-        """Those that a batch up to there leaves out; what is behind it is read again."""
-        return [record for record in self._unreadable if record.offset < offset]
 
 
 class NothingYetError(Exception):
@@ -304,11 +283,8 @@ class StreamTask:
             return self._take(order, found)
         step("its sources are read")
         logs = self._logs(order)
-        readers = {name: _Reader(log) for name, log in logs.items()}
-        # It asks them for no more.
-        batch = TaskInput.read(order, self._topology.sources, self._topology.tables, cast(Mapping[str, Log], readers))
-        unreadable = {name: reader.unreadable_before(batch.offsets[name][1]) for name, reader in readers.items()}
-        self._processors.check(unreadable)
+        batch = TaskInput.read(order, self._topology.sources, self._topology.tables, logs)
+        self._processors.check(batch)
         if batch.is_short and not batch.moves and not self._processors.is_due():
             raise NothingYetError
         self._partitioners.look(batch.rows)
@@ -316,7 +292,7 @@ class StreamTask:
             # What the last batch changed counts now.
             self._state.keep()
             try:
-                outputs, counters = self._processors.run(order, batch, unreadable)
+                outputs, counters = self._processors.run(order, batch)
                 step("its results are written")
                 changes = self._drain_changes()
                 made = self._results.write(order, batch.offsets, outputs, changes, self._processors.stream_time)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.context import Schedule
-from task_assignor.runtime.fetched import RowOffsets
+from task_assignor.runtime.fetched import RowOffsets, Unreadable
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import (
@@ -68,6 +68,7 @@ class TaskInput:
             what its rows are made of, ascending, and the rows.
         is_short: of a source there are rows that cannot be read yet.
         times: source topic that many tasks write -> (N + 1,) up to which time all of these have come at each row, and after the batch.
+        unreadable: source topic -> its records in the batch of which there are no rows.
     """
 
     rows: Mapping[str, pa.Table]
@@ -78,6 +79,7 @@ class TaskInput:
     derived: Mapping[str, tuple[str, Int64Array, pa.Table]] = MappingProxyType({})
     is_short: bool = False
     times: Mapping[str, Int64Array] = MappingProxyType({})
+    unreadable: Mapping[str, Sequence[Unreadable]] = MappingProxyType({})
 
     @classmethod
     def read(
@@ -125,6 +127,11 @@ class TaskInput:
             {topic: found.offsets[:count] for (topic, found), count in zip(fetched.items(), counts, strict=True)},
             is_short=any(found.end is not None for found in fetched.values()),
             times=times,
+            unreadable={
+                topic: [record for record in found.unreadable if record.offset < offsets[topic][1]]
+                for topic, found in fetched.items()
+                if found.unreadable
+            },
         )
 
     @property

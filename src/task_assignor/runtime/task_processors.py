@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
@@ -26,7 +25,6 @@ from task_assignor.runtime.errors import (
     TopicException,
     TopologyException,
 )
-from task_assignor.runtime.fetched import Unreadable
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import Int64Array
 from task_assignor.runtime.processor import NOT_OF_A_RECORD, Processor
@@ -80,18 +78,15 @@ class TaskProcessors:
         """Something may be due by the clock. Asked by the client's own thread, also while a job runs."""
         return any(node.is_due() for node in self._nodes)
 
-    def check(self, unreadable: Mapping[str, Sequence[Unreadable]]) -> None:
-        """See to it that records of which there are no rows may be left out.
-
-        Args:
-            unreadable: topic -> those among the records of a batch.
+    def check(self, batch: TaskInput) -> None:
+        """See to it that records of a batch of which there are no rows may be left out.
 
         Raises:
             CorruptLogException: who reads a topic with such is to stop. Names the first of them.
         """
         for node in self._nodes:
             for topic in node.parents if node.context.stops_at_bad_records() else ():
-                for record in unreadable.get(topic, ()):
+                for record in batch.unreadable.get(topic, ()):
                     partition = self._task.partition
                     raise CorruptLogException(
                         f"The record {topic}, partition {partition}, offset {record.offset} {record.error}. Sub-topology {node.node.name!r} "
@@ -101,18 +96,12 @@ class TaskProcessors:
                         record.offset,
                     )
 
-    def run(
-        self,
-        order: TaskOrder,
-        batch: TaskInput,
-        unreadable: Mapping[str, Sequence[Unreadable]] = MappingProxyType({}),
-    ) -> tuple[dict[str, pa.Table], dict[str, int]]:
+    def run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
         """Process one batch.
 
         Args:
             order: what it is.
-            batch: its rows.
-            unreadable: topic -> records between them of which there are no rows, after `check`.
+            batch: its rows, after `check`.
 
         Returns:
             Output -> its rows, and the counters.
@@ -123,7 +112,7 @@ class TaskProcessors:
         """
         try:
             with parent_only():
-                return self._run(order, batch, unreadable)
+                return self._run(order, batch)
         except TaskCorruptedException:
             raise
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
@@ -135,15 +124,13 @@ class TaskProcessors:
             for node in reversed(self._nodes):
                 stack.callback(node.close)
 
-    def _run(
-        self, order: TaskOrder, batch: TaskInput, unreadable: Mapping[str, Sequence[Unreadable]]
-    ) -> tuple[dict[str, pa.Table], dict[str, int]]:
+    def _run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
         outputs: dict[str, pa.Table] = {}
         counters: Counter[str] = Counter()
         # None sees anything of the others but what is forwarded to it, so each has its batch cut by its own schedules.
         for node in self._nodes:
             self._current = node
-            tables, forwarded, counts = node.run(order, batch, unreadable)
+            tables, forwarded, counts = node.run(order, batch)
             batch = attrs.evolve(batch, derived={**batch.derived, **forwarded})
             outputs |= {name: self._fit(name, found) for name, found in tables.items() if any(map(len, found))}
             counters.update(counts)
@@ -237,7 +224,7 @@ class _Node:
         return bool(self.context.due_by_clock(_elapsed_ms()))
 
     def run(
-        self, order: TaskOrder, batch: TaskInput, unreadable: Mapping[str, Sequence[Unreadable]]
+        self, order: TaskOrder, batch: TaskInput
     ) -> tuple[dict[str, list[pa.Table]], dict[str, _Made], dict[str, int]]:
         """Process its rows of a batch; gives those of its outputs, what it forwards, and its counters."""
         step()
@@ -258,7 +245,7 @@ class _Node:
         self.context.stream_time = order.base.stream_time
         # Where something is forwarded of them, who forwards leaves them out.
         for topic in self.parents:
-            self.context.leave_out_unreadable(topic, unreadable.get(topic, ()))
+            self.context.leave_out_unreadable(topic, batch.unreadable.get(topic, ()))
         if self._roots:
             forwarded = {name: batch.derived[name] for name in self._roots if name not in self._derived}
             made = {name: self._made(one, batch) for name, one in self._derived.items()}
