@@ -141,6 +141,34 @@ def test_windows_are_exact_over_runs_that_are_broken_off(tmp_path: Path, checkpo
     assert hours_of(tmp_path) == plain_hours(rows, max(rows.column("at").to_pylist()))
 
 
+def test_windows_are_exact_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    """Rows come hour by hour; whoever has read its own may be an hour behind the next ones of others, as the grace allows."""
+    rows = sales(2_400)
+    hour = rows.column("at").to_numpy() // HOUR
+    parts = [rows.filter(pa.array(hour == number)) for number in range(24)]
+    write_topic(tmp_path / "topics", "sales", parts[0], key="shop", partitions=4, timestamp="at")
+    left = parts[1:]
+    topology = Topology(
+        [
+            SubTopology("to-item", "sales", Pass, outputs=[BY_ITEM]),
+            attrs.evolve(hourly(), grace_ms=HOUR).sub_topology("per-hour", "hours", topics=[BY_ITEM.spec]),
+        ]
+    )
+    read = 0
+
+    def grows(event: RunEvent) -> bool:
+        nonlocal read
+        if isinstance(event, BatchesCommitted):
+            read += sum(count for task, count in event.rows_by_task.items() if task.subtopology == 0)
+            if left and read >= len(rows) - sum(map(len, left)):
+                append_topic(tmp_path / "topics", "sales", left.pop(0))
+        return read == len(rows)
+
+    application(tmp_path, topology, clients=2).run(until=grows)
+    application(tmp_path, topology, clients=2).run()
+    assert hours_of(tmp_path) == plain_hours(rows, max(rows.column("at").to_pylist()) - HOUR)
+
+
 def test_hours_that_are_over_come_out_in_partitions_that_are_quiet(tmp_path: Path) -> None:
     """One item is sold in the first hour only; nothing else comes into its partition, but time goes on there too."""
     rows = sales(600)
