@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import (
     Aggregate,
+    Aggregation,
     BatchesCommitted,
     ClientJoined,
     CommitLog,
@@ -38,6 +39,7 @@ from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import CommitRecord, FileRef, RoutedFile, Seal, TaskCommit
 from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.machines.topic_time import NO_TIME, TopicTime, Writers
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
 from tests.runtime.support import QUICK, application
 
@@ -447,3 +449,33 @@ def test_nothing_is_late_whoever_comes_first_and_in_the_end_the_time_is_the_newe
         else:
             assert before.batch < 0 or progress.saved().tasks[reader].times == {"r": newest}
         assert len(rows[number]) == progress.offsets("r")[number]
+
+
+def test_time_is_told_where_windows_are_and_is_that_of_rows_with_times() -> None:
+    """Others are told nothing, so they make no batch for it; nor is there anything to tell of rows without times."""
+    sales_of = TopicSpec("sales", 4, SALES, "shop", "at")
+    tasks = [TaskId(0, number) for number in range(4)]
+    copied = Aggregation(source="by-item", aggregates={"n": Aggregate.count()}).sub_topology(
+        "count", "counts", topics=[BY_ITEM.spec]
+    )
+    to_item = SubTopology("to-item", "sales", Pass, outputs=[BY_ITEM])
+    again = attrs.evolve(BY_ITEM, name="again", partitions=2)
+    chain = [to_item, SubTopology("on", "by-item", Pass, outputs=[again])]
+    windows = hourly("again").sub_topology("per-hour", "hours", topics=[again.spec])
+    assert Topology([to_item, copied]).timed({"sales": sales_of}, tasks) == {}
+    assert windows_topology().timed({"sales": sales_of}, tasks) == {"by-item": Writers(4)}
+    tasks += [TaskId(1, number) for number in range(3)]
+    expected = {"by-item": Writers(4), "again": Writers(3, None, are_in_order=False)}
+    assert Topology([*chain, windows]).timed({"sales": sales_of}, tasks) == expected
+    assert Topology([*chain, windows]).timed({"sales": attrs.evolve(sales_of, timestamp=None)}, tasks) == {}
+    hours = attrs.evolve(BY_ITEM, name="hours-of", schema=None, timestamp="window_start")
+    of_windows = [
+        attrs.evolve(hourly("sales"), by=["shop", "item"], grace_ms=5).sub_topology("hours", hours, topics=[sales_of]),
+        WindowedJoin(
+            left="hours-of", right="prices", before_ms=1, after_ms=2, left_grace_ms=0, right_grace_ms=0
+        ).sub_topology("join", "joined"),
+    ]
+    prices = TopicSpec("prices", 3, SALES, "item", None)
+    assert Topology(of_windows).timed({"sales": sales_of, "prices": prices}, tasks) == {
+        "hours-of": Writers(4, HOUR + 5)
+    }

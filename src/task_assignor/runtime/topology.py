@@ -32,6 +32,12 @@ from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 from task_assignor.sdk.text import shown
 
 
+def _behind_ms(node: SubTopology) -> int | None:
+    """By how much rows of windows are behind what was read before, ms; None: these are no windows, so it is not known."""
+    behind_ms: int | None = getattr(node.processor, "behind_ms", None) if is_ready_made(node.processor) else None
+    return behind_ms
+
+
 @attrs.frozen
 class ProcessorTopology:
     """What the tasks of one number compute: a sub-topology, or several that read a topic together (Kafka's name for it).
@@ -343,28 +349,35 @@ class Topology:
         }
 
     def timed(self, topics: Mapping[str, TopicSpec], tasks: Iterable[TaskId]) -> dict[str, Writers]:
-        """Repartition topic whose rows have times, as have those that they are made of -> what is known of those who write it.
+        """Repartition topic of which somebody asks how far all have come who write it -> what is known of these.
+
+        Its rows have times, as have those that they are made of; and it is read by windows, or by who writes what windows read.
 
         Args:
             topics: the source topics that are no repartition topics, by name.
             tasks: all tasks.
         """
         counts = Counter((task.topology_name, task.subtopology) for task in tasks)
-        between = {name for name, output in self.repartitions.items() if output.timestamp is not None}
-        timed = between | {name for name, spec in topics.items() if spec.timestamp is not None}
-        writers: dict[str, Writers] = {}
-        for found, number in zip(self.processor_topologies, self._numbers, strict=True):
-            read = timed.intersection(found.sources).difference(found.tables)
+        timed = {name for name, spec in topics.items() if spec.timestamp is not None}
+        order, writers = self._in_order(), dict[str, Writers]()
+        for found in order:
+            read = {*found.sources}.difference(found.tables).intersection([*timed, *writers])
             for node in found.nodes if read else ():
-                says = is_ready_made(node.processor)
-                behind_ms = getattr(node.processor, "behind_ms", None) if says else None
-                known = Writers(counts[number], behind_ms, not read.intersection(between))
-                writers |= {output.name: known for output in node.outputs if output.name in between}
-        return writers
+                is_in_order = read.isdisjoint(writers)
+                for output in node.outputs:
+                    if isinstance(output, Repartitioned) and output.timestamp is not None:
+                        count = counts[self.writers[output.name]]
+                        writers[output.name] = Writers(count, _behind_ms(node), is_in_order)
+        asked: set[str] = set()
+        for found in reversed(order):
+            ask = any(_behind_ms(node) is not None for node in found.nodes)
+            if ask or asked.intersection(output.name for output in found.outputs):
+                asked.update(found.sources)
+        return {name: known for name, known in writers.items() if name in asked}
 
-    def _in_order(self) -> list[SubTopology]:
-        """The sub-topologies, those that write a repartition topic before those that read it."""
-        order: list[SubTopology] = []
+    def _in_order(self) -> list[ProcessorTopology]:
+        """What tasks compute, those that write a repartition topic before those that read it."""
+        order: list[ProcessorTopology] = []
         missing = set(self.repartitions)
         left = list(self.processor_topologies)
         while left:
@@ -382,7 +395,7 @@ class Topology:
                         else ""
                     )
                 )
-            order += [node for found in ready for node in found.nodes]
+            order += ready
             missing -= {output.name for found in ready for output in found.outputs}
             left = [found for found in left if found not in ready]
         return order
@@ -397,7 +410,7 @@ class Topology:
             TopologyException: it is not known of which columns a repartition topic or derived stream is, or it cannot be so.
         """
         specs = dict(topics)
-        for sub in self._in_order():
+        for sub in (node for found in self._in_order() for node in found.nodes):
             for source in sub.sources:
                 if (one := self.derived_streams.get(source)) is not None:
                     specs[source] = one.spec_of(specs[one.root])
