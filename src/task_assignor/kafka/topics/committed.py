@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -12,7 +13,13 @@ import numpy as np
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, stable_offsets
+from task_assignor.kafka.topics.offsets import (
+    committed_offsets,
+    first_offset,
+    held_back,
+    high_watermarks,
+    stable_offsets,
+)
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
 from task_assignor.runtime.topology import ProcessorTopology, Topology, changelog_topic, repartition_topic
 from task_assignor.sdk import TaskId
@@ -24,6 +31,8 @@ Ends = Mapping[str, Mapping[int, tuple[int, TaskId]]]
 """Topic -> partition -> the offset after the last record that a task has committed there, and that task."""
 _MOST_METADATA: Final = 4096
 """So many characters brokers take, if nobody has said anything else (`offset.metadata.max.bytes`)."""
+_AT_ONCE: Final = 8
+"""So many transactions are ended side by side."""
 
 
 class RecordsLostException(KafkaClusterException):
@@ -219,19 +228,60 @@ def last_commits(
     Raises:
         KafkaClusterException: the cluster does not answer, or refuses.
     """
-    sources = {task: topology.of_task(task).sources for task in tasks}
-    places = {
-        (name, task.partition): (topic_of(application_id, topology, name), task.partition)
-        for task, names in sources.items()
-        for name in names
-    }
-    found = committed_offsets(connection, application_id, places.values())
+    places = _places(application_id, topology, tasks)
+    found = committed_offsets(
+        connection, application_id, [place for of_task in places.values() for place in of_task.values()]
+    )
     last: dict[TaskId, Committed] = {}
-    for task, names in sources.items():
-        committed = {name: found[place] for name in names if (place := places[name, task.partition]) in found}
+    for task, of_task in places.items():
+        committed = {name: found[place] for name, place in of_task.items() if place in found}
         if committed:
             last[task] = committed_of(application_id, task.partition, committed)
     return last
+
+
+def end_transactions(
+    connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]
+) -> None:
+    """End the transactions that processes of a former run have left open when they were killed.
+
+    Until they are over, brokers tell nobody the offsets that the tasks have committed before.
+
+    Raises:
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
+    places = _places(application_id, topology, tasks)
+    task_at = {place: task for task, of_task in places.items() for place in of_task.values()}
+    held = sorted({task_at[place] for place in held_back(connection, application_id, [*task_at])})
+    if not held:
+        return
+    _log.info("Transactions of tasks %s were left open by an earlier run; they are ended", ", ".join(map(str, held)))
+
+    def end(task: TaskId) -> None:
+        name = transactional_id(application_id, task)
+        producer = connection.producer({"transactional.id": name})
+        connection.ask(f"end the transaction {name}", producer.init_transactions)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for _ in pool.map(end, held):
+            pass
+
+
+def transactional_id(application_id: str, task: TaskId) -> str:
+    """Under which a task's transactions are made, by whatever process."""
+    return f"{application_id}-{task}"
+
+
+def _places(
+    application_id: str, topology: Topology, tasks: Collection[TaskId]
+) -> dict[TaskId, dict[str, tuple[str, int]]]:
+    """Task -> source -> (its topic in Kafka, partition): whose offsets the task commits."""
+    return {
+        task: {
+            name: (topic_of(application_id, topology, name), task.partition) for name in topology.of_task(task).sources
+        }
+        for task in tasks
+    }
 
 
 def needed_ends(application_id: str, topology: Topology, last: Mapping[TaskId, Committed]) -> Ends:

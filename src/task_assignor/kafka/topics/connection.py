@@ -294,12 +294,13 @@ class Connection:
             return "not to this"
         return f"no broker leads {listed(led_by_none)} now: those that have it are away, or still recover it"
 
-    def ask(self, what: str, ask: Callable[[float], _Answer]) -> _Answer:
+    def ask(self, what: str, ask: Callable[[float], _Answer], state: Callable[[], str] | None = None) -> _Answer:
         """Ask, and again while no broker answers.
 
         Args:
             what: what is asked for, as the end of "Cannot ...".
             ask: asks, waiting at most so many seconds; raises what confluent-kafka raises.
+            state: as for `Patience.check`.
 
         Raises:
             KafkaClusterException: nobody answers for too long, or the answer is a refusal.
@@ -319,7 +320,7 @@ class Connection:
             else:
                 return answer
             self.admin.poll(0)  # tells of refusals
-            patience.check(problem and text_of(problem))
+            patience.check(problem and text_of(problem), state)
             self._forget_clients()
             timeout *= 2
             time.sleep(_WAIT_S)

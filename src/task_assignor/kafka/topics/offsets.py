@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics.connection import Connection, answers
+from task_assignor.sdk.text import listed
 
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _COMMITTED, _ALL = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _LOOK_S: Final = 3.0
+_SPARE_S: Final = 5.0
+"""So much longer than it says may a call of confluent-kafka take."""
 
 
 def last_stable_offset(connection: Connection, topic: str, partition: int) -> int:
@@ -108,6 +118,34 @@ def why_not_reached(connection: Connection, topic: str, partition: int, end: int
     )
 
 
+def held_back(connection: Connection, group: str, partitions: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Partitions whose offset brokers tell nobody: a transaction is open that commits another one.
+
+    Raises:
+        KafkaClusterException: no answer, or a refusal.
+    """
+    return connection.ask(
+        f"see whether transactions of the group {group} are open",
+        lambda timeout: _held_back(connection, group, partitions, timeout),
+    )
+
+
+def _held_back(
+    connection: Connection, group: str, partitions: Collection[tuple[str, int]], timeout: float
+) -> list[tuple[str, int]]:
+    if not partitions:
+        return []
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in partitions])
+    # Its client must not be let go of before it has answered: confluent-kafka may crash then.
+    admin = connection.admin
+    futures = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=timeout)
+    found = futures[group].result(timeout + _SPARE_S).topic_partitions
+    for each in found:
+        if each.error is not None and each.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+            raise KafkaException(each.error)
+    return [(each.topic, each.partition) for each in found if each.error is not None]
+
+
 def committed_offsets(
     connection: Connection, group: str, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, str]]:
@@ -127,4 +165,16 @@ def committed_offsets(
                 found[each.topic, each.partition] = (each.offset, each.metadata or "")
         return found
 
-    return connection.ask(f"read the offsets that the group {group} has committed", ask)
+    def state() -> str:
+        try:
+            held = _held_back(connection, group, [(each.topic, each.partition) for each in asked], _LOOK_S)
+        except (KafkaException, TimeoutError):
+            return ""
+        if not held:
+            return ""
+        return (
+            f"a transaction is open that commits offsets of {listed(f'{topic}-{partition}' for topic, partition in held)}, and they "
+            "tell nobody any until it is over. They end those that take longer than their transaction.timeout.ms"
+        )
+
+    return connection.ask(f"read the offsets that the group {group} has committed", ask, state)

@@ -21,6 +21,7 @@ from task_assignor.kafka.topics.committed import (
     Ends,
     RecordsLostException,
     check_kept,
+    end_transactions,
     hidden,
     last_commits,
     needed_ends,
@@ -331,6 +332,7 @@ class KafkaTopics:
         create_internal_topics(connection, create, purged)
         for name in create:
             self._describe(connection, name, INTERNAL, if_absent="wait")
+        end_transactions(connection, application_id, topology, tasks)
         if is_new:
             last = last_commits(connection, application_id, topology, tasks)
             known = {(task.topology_name, task.subtopology) for task in last}

@@ -33,6 +33,7 @@ from task_assignor.kafka.topics.committed import (
     check_stores,
     check_unread,
     committed_of,
+    transactional_id,
 )
 from task_assignor.kafka.topics.connection import is_passing, text_of, within
 from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
@@ -88,7 +89,7 @@ class TaskTransactions:
         self._task = task
         self._results = results
         self._connection = results.connection
-        self._transactional_id = f"{results.application_id}-{task}"
+        self._transactional_id = transactional_id(results.application_id, task)
         self._changelogs = {
             store.name: changelog_topic(results.application_id, store.name, topology.topology)
             for store in topology.stores

@@ -1,0 +1,63 @@
+"""Transactions that are open when a run begins: brokers hold the offsets of the group back until they are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.offsets import committed_offsets, held_back
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.topics.test_sinks import Join
+
+Unique = Callable[[str], str]
+pytestmark = pytest.mark.kafka
+
+
+def leave_open(join: Join, transactional_id: str, partition: int) -> Producer:
+    """Offsets are sent, and the transaction is neither committed nor aborted, as where a client is killed."""
+    producer = Producer(
+        {"bootstrap.servers": join.servers, "transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(join.joined, b"a row that does not count", partition=0)
+    group = Consumer({"bootstrap.servers": join.servers, "group.id": join.application_id})
+    places = [TopicPartition(join.left, partition, 7), TopicPartition(join.right, partition, 7)]
+    producer.send_offsets_to_transaction(places, group.consumer_group_metadata(), 60)
+    assert not producer.flush(60)
+    return producer
+
+
+def test_those_of_killed_clients_are_ended_when_the_next_run_begins(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Brokers would end them after transaction.timeout.ms; before, no run began, and after a minute it gave up."""
+    join = Join(kafka_cluster, unique, rows=1_000)
+    join.application(tmp_path / "run").run()
+    open_ones = [leave_open(join, f"{join.application_id}-0_{partition}", partition) for partition in (1, 3)]
+    join.add(400)
+    join.application(tmp_path / "run").run()
+    join.check()
+    del open_ones
+
+
+def test_one_of_somebody_else_is_named(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    join = Join(kafka_cluster, unique, rows=100)
+    stranger = leave_open(join, f"{join.application_id}-stranger", 2)
+    places = [(topic, partition) for topic in (join.left, join.right) for partition in range(4)]
+    connection = Connection(ClientSettings.of({"bootstrap.servers": join.servers}), 5_000)
+    assert held_back(connection, join.application_id, places) == [(join.left, 2), (join.right, 2)]
+    said = (
+        f"a transaction is open that commits offsets of {join.left}-2, {join.right}-2, and they tell nobody any until"
+    )
+    with pytest.raises(KafkaClusterException, match=said):
+        committed_offsets(connection, join.application_id, places)
+    stranger.abort_transaction(60)
+    assert committed_offsets(connection, join.application_id, places) == {}
+    assert held_back(connection, join.application_id, places) == []
