@@ -6,23 +6,18 @@ import os
 import secrets
 import socket
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from copy import deepcopy
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import msgspec
-import pyarrow as pa
-
 from task_assignor.group import GroupLeader
-from task_assignor.runtime.commits import CommitLog, known_type
+from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
-from task_assignor.runtime.errors import CommitLogException, TopologyException
-from task_assignor.runtime.identity import columns_of, differences, hints, identity_of, with_allowed_changes
+from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.folder_claim import FolderClaim
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -37,15 +32,10 @@ from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
-from task_assignor.runtime.outputs import output_schema
 from task_assignor.runtime.recorder import Recorder, RunResult
 from task_assignor.runtime.run_folder import (
-    APPLICATION,
-    LOCK,
     RunDescription,
     RunLayout,
-    check_is_new,
-    read_application,
 )
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.clients import Clients, client_specs, new_specs
@@ -55,12 +45,11 @@ from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.watcher import Watcher
-from task_assignor.runtime.storage import as_document, not_in_parquet
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import is_url, nearest, shown, with_notes
+from task_assignor.sdk.text import nearest, shown, with_notes
 
 _log = logger_of(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
@@ -279,7 +268,7 @@ class StreamsApplication:
                     if (found := self._topics_at.open_repartition(self._application_id, self._topology, name))
                     is not None
                 }
-                run = held.enter_context(self._owned_folder())
+                run = held.enter_context(self._folder().owned(self._between))
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)
                 self._topics_at.begin_run()
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
@@ -444,6 +433,9 @@ class StreamsApplication:
         if error is not None:
             raise error
 
+    def _folder(self) -> FolderClaim:
+        return FolderClaim(self._application_id, self._layout, self._topology, self._topics_at, self._topics)
+
     def _watcher(self) -> Watcher:
         options = self._options
         interval_ms = options.source_poll_interval_ms or self._topics_at.poll_interval_ms
@@ -474,126 +466,6 @@ class StreamsApplication:
             {name: topic.spec.schema.names for name, topic in self._topics.items()},
             epoch_ms,
         )
-
-    # The folder of the run.
-
-    @contextmanager
-    def _owned_folder(self) -> Iterator[RunDescription]:
-        """The run of the folder, which nobody else can use meanwhile."""
-        folder = self._layout.run_dir
-        places = (self._layout.storage.address, self._topics_at.address)
-        is_one = len({place if is_url(place) else os.path.realpath(place) for place in places}) == 1
-        if is_one and not self._layout.storage.is_there(APPLICATION):
-            raise ConfigException(
-                f"The run_dir ({folder}) is the folder of the topics, which would go when the run is deleted. Maybe a folder "
-                "beside it."
-            )
-        with ExitStack() as held:
-            with disk_errors(
-                CommitLogException, f"The run folder {folder} cannot be used", "Maybe use another run_dir."
-            ):
-                try:
-                    held.enter_context(self._layout.storage.hold(LOCK))
-                except BlockingIOError:
-                    raise CommitLogException(
-                        f"Another coordinator{self._opened_by()} runs on {folder}. Maybe wait for it, or use another run_dir."
-                    ) from None
-                run = self._claim()
-            yield run
-
-    def _opened_by(self) -> str:
-        """Who has the folder, for a message."""
-        with suppress(StreamsException):
-            found = [record.opened_by for record in CommitLog(self._layout.run_dir).records() if record.opened_by]
-            return f" ({found[-1]})" if found else ""
-        return ""
-
-    def _claim(self) -> RunDescription:
-        storage = self._layout.storage
-        outputs = self._output_schemas()
-        identity = identity_of(self._topology, self._topics, outputs, self._between)
-        description = RunDescription(
-            self._application_id,
-            str(uuid.uuid4()),
-            identity,
-            self._topics_at.address,
-            {},
-        )
-        committed = {name: schema for name, schema in outputs.items() if name not in self._topology.repartitions}
-        if not storage.is_there(APPLICATION):
-            check_is_new(self._layout)
-            new = msgspec.structs.replace(description.with_outputs(committed), starts=self._starts())
-            with suppress(FileExistsError):
-                storage.put_if_absent(APPLICATION, as_document(new))
-                return new
-        found = read_application(self._layout)
-        if found.application_id != self._application_id:
-            raise CommitLogException(
-                f"The folder {self._layout.run_dir} belongs to the application {found.application_id!r}, not to "
-                f"{self._application_id!r}. Maybe use another run_dir."
-            )
-        before = self._with_columns(found, committed)
-        changed = differences(with_allowed_changes(before.identity, identity, self._topology, outputs), identity)
-        if changed:
-            raise CommitLogException(
-                f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
-                f"What differs - {'; '.join(changed)}.{hints(changed)} Maybe use another run_dir, which computes everything anew "
-                "(where outputs are topics of Kafka, with another application.id), or go back to what it was."
-            )
-        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
-        now = now.with_outputs(committed)
-        if now != found:
-            storage.put(APPLICATION, as_document(now))
-        return now
-
-    def _with_columns(self, run: RunDescription, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
-        """The run with the columns that outputs have got which were not declared, and are now: it goes on if these fit."""
-        undeclared = [
-            name for name, schema in outputs.items() if schema is not None and run.outputs.get(name, "") is None
-        ]
-        if not undeclared:
-            return run
-        log = CommitLog(self._layout.run_dir)
-        columns, files = log.columns(), log.output_files()
-        identity = deepcopy(run.identity)
-        for sub in identity["sub-topologies"].values():
-            for name in sub["outputs"].keys() & set(undeclared):
-                now = columns_of(outputs[name] or pa.schema([]))
-                before = columns.get(name) or now
-                sub["outputs"][name] = {
-                    column: known_type(kind, now.get(column, kind)) or kind for column, kind in before.items()
-                }
-        given = {name: None if files.topic(name) else output_schema(self._layout.run_dir, name) for name in undeclared}
-        return msgspec.structs.replace(run.with_outputs(given), identity=identity)
-
-    def _starts(self) -> dict[str, tuple[int, ...]]:
-        """Where a new run begins with topics in folders. Kafka deletes rows by itself, also those of which nothing was read yet."""
-        if not isinstance(self._topics_at, FolderTopics):
-            return {}
-        for topic in self._topics.values():
-            topic.refresh()
-        return {name: tuple(topic.start_offsets()) for name, topic in self._topics.items()}
-
-    def _output_schemas(self) -> dict[str, pa.Schema | None]:
-        """Output -> its columns; None: those of the rows that come."""
-        specs = self._topology.specs({name: topic.spec for name, topic in self._topics.items()})
-        found: dict[str, pa.Schema | None] = {}
-        for sub in self._topology.sub_topologies:
-            for output in sub.written:
-                schema = found[output.name] = sub.schema_of(output, specs)
-                wrong = not_in_parquet(schema) if schema is not None and output.format == "parquet" else None
-                if wrong:
-                    raise TopologyException(
-                        f"The output {output.name!r} cannot be in Parquet, which does not have its column {wrong}. Maybe give it in "
-                        "another type."
-                    )
-                address = self._layout.storage.address
-                if output.format == "parquet" and address.splitlines() != [address]:
-                    raise CommitLogException(
-                        f"The run folder {address!r} cannot have the output {output.name!r} in Parquet: the list of its files has a path a "
-                        "line, and this one has the end of a line in it. Maybe use another run_dir."
-                    )
-        return found
 
 
 def _this_process() -> str:

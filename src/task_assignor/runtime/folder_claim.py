@@ -1,0 +1,179 @@
+"""A run takes its folder: nobody else has it, and what was committed there fits what the application is now."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
+
+import msgspec
+import pyarrow as pa
+
+from task_assignor.runtime.commits import CommitLog, known_type
+from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.errors import CommitLogException, TopologyException
+from task_assignor.runtime.identity import columns_of, differences, hints, identity_of, with_allowed_changes
+from task_assignor.runtime.log import Log, Topics
+from task_assignor.runtime.outputs import output_schema
+from task_assignor.runtime.run_folder import (
+    APPLICATION,
+    LOCK,
+    RunDescription,
+    RunLayout,
+    check_is_new,
+    read_application,
+)
+from task_assignor.runtime.storage import as_document, not_in_parquet
+from task_assignor.runtime.topics import FolderTopics
+from task_assignor.runtime.topology import Topology
+from task_assignor.sdk import ConfigException, StreamsException
+from task_assignor.sdk.text import is_url
+
+
+class FolderClaim:
+    """What an application is, for who takes the folder of its run.
+
+    Args:
+        application_id: `application.id`.
+        layout: the folder.
+        topology: what is computed.
+        topics_at: where its topics are.
+        topics: its source topics, by name.
+    """
+
+    def __init__(
+        self, application_id: str, layout: RunLayout, topology: Topology, topics_at: Topics, topics: Mapping[str, Log]
+    ) -> None:
+        self._application_id = application_id
+        self._layout = layout
+        self._topology = topology
+        self._topics_at = topics_at
+        self._topics = topics
+
+    @contextmanager
+    def owned(self, between: Mapping[str, Log]) -> Iterator[RunDescription]:
+        """The run of the folder, which nobody else can use meanwhile.
+
+        Args:
+            between: its repartition topics that are not in the folder, by name.
+
+        Raises:
+            CommitLogException: somebody else uses it, it is another application's, or what was committed does not fit any more.
+            StreamsException: it cannot be used for what the application is.
+        """
+        folder = self._layout.run_dir
+        places = (self._layout.storage.address, self._topics_at.address)
+        is_one = len({place if is_url(place) else os.path.realpath(place) for place in places}) == 1
+        if is_one and not self._layout.storage.is_there(APPLICATION):
+            raise ConfigException(
+                f"The run_dir ({folder}) is the folder of the topics, which would go when the run is deleted. Maybe a folder "
+                "beside it."
+            )
+        with ExitStack() as held:
+            with disk_errors(
+                CommitLogException, f"The run folder {folder} cannot be used", "Maybe use another run_dir."
+            ):
+                try:
+                    held.enter_context(self._layout.storage.hold(LOCK))
+                except BlockingIOError:
+                    raise CommitLogException(
+                        f"Another coordinator{self._opened_by()} runs on {folder}. Maybe wait for it, or use another run_dir."
+                    ) from None
+                run = self._claim(between)
+            yield run
+
+    def _opened_by(self) -> str:
+        """Who has the folder, for a message."""
+        with suppress(StreamsException):
+            found = [record.opened_by for record in CommitLog(self._layout.run_dir).records() if record.opened_by]
+            return f" ({found[-1]})" if found else ""
+        return ""
+
+    def _claim(self, between: Mapping[str, Log]) -> RunDescription:
+        storage = self._layout.storage
+        outputs = self._output_schemas()
+        identity = identity_of(self._topology, self._topics, outputs, between)
+        description = RunDescription(
+            self._application_id,
+            str(uuid.uuid4()),
+            identity,
+            self._topics_at.address,
+            {},
+        )
+        committed = {name: schema for name, schema in outputs.items() if name not in self._topology.repartitions}
+        if not storage.is_there(APPLICATION):
+            check_is_new(self._layout)
+            new = msgspec.structs.replace(description.with_outputs(committed), starts=self._starts())
+            with suppress(FileExistsError):
+                storage.put_if_absent(APPLICATION, as_document(new))
+                return new
+        found = read_application(self._layout)
+        if found.application_id != self._application_id:
+            raise CommitLogException(
+                f"The folder {self._layout.run_dir} belongs to the application {found.application_id!r}, not to "
+                f"{self._application_id!r}. Maybe use another run_dir."
+            )
+        before = self._with_columns(found, committed)
+        changed = differences(with_allowed_changes(before.identity, identity, self._topology, outputs), identity)
+        if changed:
+            raise CommitLogException(
+                f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
+                f"What differs - {'; '.join(changed)}.{hints(changed)} Maybe use another run_dir, which computes everything anew "
+                "(where outputs are topics of Kafka, with another application.id), or go back to what it was."
+            )
+        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
+        now = now.with_outputs(committed)
+        if now != found:
+            storage.put(APPLICATION, as_document(now))
+        return now
+
+    def _with_columns(self, run: RunDescription, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
+        """The run with the columns that outputs have got which were not declared, and are now: it goes on if these fit."""
+        undeclared = [
+            name for name, schema in outputs.items() if schema is not None and run.outputs.get(name, "") is None
+        ]
+        if not undeclared:
+            return run
+        log = CommitLog(self._layout.run_dir)
+        columns, files = log.columns(), log.output_files()
+        identity = deepcopy(run.identity)
+        for sub in identity["sub-topologies"].values():
+            for name in sub["outputs"].keys() & set(undeclared):
+                now = columns_of(outputs[name] or pa.schema([]))
+                before = columns.get(name) or now
+                sub["outputs"][name] = {
+                    column: known_type(kind, now.get(column, kind)) or kind for column, kind in before.items()
+                }
+        given = {name: None if files.topic(name) else output_schema(self._layout.run_dir, name) for name in undeclared}
+        return msgspec.structs.replace(run.with_outputs(given), identity=identity)
+
+    def _starts(self) -> dict[str, tuple[int, ...]]:
+        """Where a new run begins with topics in folders. Kafka deletes rows by itself, also those of which nothing was read yet."""
+        if not isinstance(self._topics_at, FolderTopics):
+            return {}
+        for topic in self._topics.values():
+            topic.refresh()
+        return {name: tuple(topic.start_offsets()) for name, topic in self._topics.items()}
+
+    def _output_schemas(self) -> dict[str, pa.Schema | None]:
+        """Output -> its columns; None: those of the rows that come."""
+        specs = self._topology.specs({name: topic.spec for name, topic in self._topics.items()})
+        found: dict[str, pa.Schema | None] = {}
+        for sub in self._topology.sub_topologies:
+            for output in sub.written:
+                schema = found[output.name] = sub.schema_of(output, specs)
+                wrong = not_in_parquet(schema) if schema is not None and output.format == "parquet" else None
+                if wrong:
+                    raise TopologyException(
+                        f"The output {output.name!r} cannot be in Parquet, which does not have its column {wrong}. Maybe give it in "
+                        "another type."
+                    )
+                address = self._layout.storage.address
+                if output.format == "parquet" and address.splitlines() != [address]:
+                    raise CommitLogException(
+                        f"The run folder {address!r} cannot have the output {output.name!r} in Parquet: the list of its files has a path a "
+                        "line, and this one has the end of a line in it. Maybe use another run_dir."
+                    )
+        return found
