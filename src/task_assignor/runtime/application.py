@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import pyarrow as pa
+
 from task_assignor.group import GroupLeader
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
-from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.errors import CommitLogException, StoreException
 from task_assignor.runtime.folder_claim import FolderClaim
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
@@ -36,6 +39,7 @@ from task_assignor.runtime.recorder import Recorder, RunResult
 from task_assignor.runtime.run_folder import (
     RunDescription,
     RunLayout,
+    read_application,
 )
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.clients import Clients, client_specs, new_specs
@@ -44,6 +48,7 @@ from task_assignor.runtime.shells.local import LocalProcessLauncher, end_if_star
 from task_assignor.runtime.shells.server import CoordinatorServer
 from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.standstill import Standstill
+from task_assignor.runtime.shells.store_reading import check_store, read_store
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology
@@ -215,6 +220,44 @@ class StreamsApplication:
             raise ConfigException(f"The name of a marker ({name!r}) must be a text of UTF-8 that is not empty.")
         server = self._server
         return server is not None and server.request_marker(name)
+
+    def read_store(self, name: str, partitions: int | Iterable[int] | None = None) -> pa.Table:
+        """What a store holds, as of the last commits of its tasks. Also while a run goes on, in this process or elsewhere.
+
+        A key-value store gives a row for each key, task by task, in the order of the keys; a window store the rows that it has
+        not forgotten. Each task is restored for it, as on a client that takes it over, in the folder for temporary files; so a
+        store of many tasks takes a while, and must fit into memory as a table.
+
+        Args:
+            name: the store.
+            partitions: of which tasks, or task; None: of all. Where a key is `partitions_of` says.
+
+        Returns:
+            Its columns; of a window store into which nothing came there are none.
+
+        Raises:
+            StreamsException: there is no such run, store or partition, the store has no changelog or was another one when the
+                run last began, or what was committed cannot be read.
+        """
+        run = read_application(self._layout)
+        if run.application_id != self._application_id:
+            raise CommitLogException(
+                f"The folder {self._layout.run_dir} belongs to the application {run.application_id!r}, not to {self._application_id!r}."
+            )
+        check_store(self._topology, name, run.identity)
+        tasks = {
+            task.partition: task
+            for task in self._tasks
+            if name in [store.name for store in self._topology.of_task(task).stores]
+        }
+        wanted = [*tasks] if partitions is None else [partitions] if isinstance(partitions, int) else [*partitions]
+        if unknown := [partition for partition in wanted if partition not in tasks]:
+            raise StoreException(
+                f"The store {name!r} has no partition {shown(unknown[0])}: it has {len(tasks)}, from 0 to {len(tasks) - 1}."
+            )
+        with tempfile.TemporaryDirectory(prefix="task-assignor-") as folder:
+            reader = self._bootstrap(ClientSpec("reader", state_dir=folder), run.run_id, 0, b"", 0)
+            return read_store(reader, {tasks[partition] for partition in wanted}, name)
 
     def run(
         self,

@@ -34,6 +34,7 @@ from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.machines.encoding import NewerFormatError
 from task_assignor.runtime.machines.output_files import OutputFiles, files_after
 from task_assignor.runtime.machines.progress import KEPT_MARKERS
+from task_assignor.runtime.machines.protocol import Change, Recovery, position_of
 from task_assignor.runtime.machines.records import CommitRecord, Marker, RebalanceRecord, Seal
 from task_assignor.runtime.run_folder import RunLayout, read_application
 from task_assignor.runtime.storage import DamagedDocumentError, Storage, open_document
@@ -143,6 +144,24 @@ class CommitLog:
                 for task, commit in record.tasks.items():
                     for topic, (_, offset) in commit.offsets.items():
                         found.setdefault(topic, {})[task.partition] = offset, commit.seals.get(topic, "")
+            return found
+
+        return self._at_newest(read)
+
+    def recoveries(self) -> dict[TaskId, Recovery]:
+        """From what the state of each task is restored that has committed anything.
+
+        Raises:
+            CommitLogException: a checkpoint or a record is missing or cannot be read.
+        """
+
+        def read(checkpoint: Checkpoint) -> dict[TaskId, Recovery]:
+            found = {task: saved.recovery.copy() for task, saved in checkpoint.state.tasks.items()}
+            for record in self.records_after(checkpoint):
+                for task, commit in record.tasks.items():
+                    found.setdefault(task, Recovery()).add(Change(position_of(commit), commit.changelogs))
+                for task, snapshot in record.snapshots.items():
+                    found[task].add_snapshot(snapshot)
             return found
 
         return self._at_newest(read)

@@ -38,6 +38,7 @@ from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import Data
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.sharing import share
+from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.task_state import (
     StateOwner,
     TaskState,
@@ -189,6 +190,10 @@ class StreamTask:
     def position(self) -> Position:
         """Where its state is."""
         return self._state.position
+
+    def store(self, name: str) -> Store:
+        """One of its stores."""
+        return self._state.stores[name]
 
     # Restoring.
 

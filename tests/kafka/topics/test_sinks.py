@@ -201,7 +201,12 @@ class Counting:
         write_records(self.servers, self.source, more)
         self.rows = pa.concat_tables([self.rows, more])
 
-    def run(
+    def run(self, run_dir: Path, *given: Any, **more: Any) -> Any:
+        """Arguments are those of `application`, and those of `run` by name."""
+        listeners = {name: more.pop(name) for name in ("on_event", "until", "on_line") if name in more}
+        return self.application(run_dir, *given, **more).run(**listeners)
+
+    def application(
         self,
         run_dir: Path,
         processor: Callable[[], Any] = CountByKey,
@@ -209,8 +214,7 @@ class Counting:
         options: RuntimeOptions = QUICK,
         topics_settings: Mapping[str, object] | None = None,
         timeout_ms: int = 60_000,
-        **more: Any,
-    ) -> Any:
+    ) -> StreamsApplication:
         (sub,) = count_topology(self.source).sub_topologies
         topology = Topology([SubTopology("count", self.source, processor, stores=sub.stores, outputs=self.output)])
         topics = KafkaTopics(
@@ -218,7 +222,7 @@ class Counting:
             [stream_topic(self.source), KafkaTopic(self.output, key="key")],
             timeout_ms,
         )
-        application = StreamsApplication(
+        return StreamsApplication(
             topology,
             settings(application_id=self.application_id),
             topics_root=topics,
@@ -227,7 +231,6 @@ class Counting:
             options=options,
             launcher=LocalProcessLauncher(start_method="forkserver"),
         )
-        return application.run(**more)
 
     @property
     def changelog(self) -> str:

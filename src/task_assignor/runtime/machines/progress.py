@@ -459,9 +459,7 @@ class Progress:
             found.seals[topic] = commit.seals.get(topic, "")
         self._batches += 1
         found.times.update(commit.times)
-        found.position = Position(
-            commit.batch, commit.generation, commit.changelog_offset, commit.stream_time, commit.epoch_ms
-        )
+        found.position = position_of(commit)
         found.recovery.add(Change(found.position, commit.changelogs))
         found.see_generation(commit)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from task_assignor.runtime.blame import CodeLine
 from task_assignor.runtime.machines.encoding import Count, Message, Number, Value
-from task_assignor.runtime.machines.records import FileRef, RoutedFile, TaskSnapshot
+from task_assignor.runtime.machines.records import FileRef, RoutedFile, TaskCommit, TaskSnapshot
 from task_assignor.sdk import HostInfo, TaskId
 
 
@@ -78,11 +78,9 @@ KEPT_SNAPSHOTS: Final = 2
 """If the newest is damaged, the one before it and the changes since that one will do."""
 
 
-def position_of(snapshot: TaskSnapshot) -> Position:
-    """What a snapshot holds."""
-    return Position(
-        snapshot.batch, snapshot.generation, snapshot.changelog_offset, snapshot.stream_time, snapshot.epoch_ms
-    )
+def position_of(found: TaskSnapshot | TaskCommit) -> Position:
+    """What a snapshot holds, or where a batch has led."""
+    return Position(found.batch, found.generation, found.changelog_offset, found.stream_time, found.epoch_ms)
 
 
 class Recovery(msgspec.Struct, rename="camel"):

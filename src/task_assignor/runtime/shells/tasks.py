@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from task_assignor.runtime.run_folder import RunLayout
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.runtime.steps import step
-from task_assignor.runtime.storage import BackgroundWriter
+from task_assignor.runtime.storage import BackgroundWriter, Data
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.sub_topology import is_ready_made
 from task_assignor.runtime.task import (
@@ -95,6 +95,43 @@ def prepare_process(bootstrap: ClientBootstrap) -> None:
         importlib.import_module("polars")
 
 
+def environment_of(
+    bootstrap: ClientBootstrap, put_all: Callable[[Mapping[str, Data]], None] | None = None
+) -> TaskEnvironment:
+    """What the tasks of a client share.
+
+    Args:
+        bootstrap: what is computed, and where files are.
+        put_all: writes the files of a batch; None: at once.
+
+    Raises:
+        TopicException: a topic cannot be opened.
+    """
+    topics: dict[str, Log] = {
+        topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic), bootstrap.columns.get(topic))
+        for topic in bootstrap.topology.sources
+    }
+    specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})
+    for name in bootstrap.topology.repartitions:
+        found = bootstrap.topics.open_repartition(
+            bootstrap.application_id, bootstrap.topology, name, bootstrap.topic_ids.get(name)
+        )
+        layout = RunLayout(bootstrap.run_dir)
+        topics[name] = RepartitionLog(specs[name], layout, bootstrap.run_id) if found is None else found
+    return TaskEnvironment(
+        bootstrap.application_id,
+        bootstrap.run_id,
+        bootstrap.run_dir,
+        Path(bootstrap.state_dir),
+        topics,
+        bootstrap.options.compression,
+        StoreMemory(bootstrap.options.state_memory_bytes),
+        put_all,
+        bootstrap.topics.results(bootstrap.application_id, bootstrap.topology),
+        bootstrap.epoch_ms,
+    )
+
+
 class TasksHere:
     """Tasks in this process.
 
@@ -107,30 +144,8 @@ class TasksHere:
 
     def __init__(self, bootstrap: ClientBootstrap) -> None:
         self._bootstrap = bootstrap
-        layout = RunLayout(bootstrap.run_dir)
-        self._writer = BackgroundWriter(layout.storage, bootstrap.spec.capacity + 1)
-        topics: dict[str, Log] = {
-            topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic), bootstrap.columns.get(topic))
-            for topic in bootstrap.topology.sources
-        }
-        specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})
-        for name in bootstrap.topology.repartitions:
-            found = bootstrap.topics.open_repartition(
-                bootstrap.application_id, bootstrap.topology, name, bootstrap.topic_ids.get(name)
-            )
-            topics[name] = RepartitionLog(specs[name], layout, bootstrap.run_id) if found is None else found
-        self._environment = TaskEnvironment(
-            bootstrap.application_id,
-            bootstrap.run_id,
-            bootstrap.run_dir,
-            Path(bootstrap.state_dir),
-            topics,
-            bootstrap.options.compression,
-            StoreMemory(bootstrap.options.state_memory_bytes),
-            self._writer.put_all,
-            bootstrap.topics.results(bootstrap.application_id, bootstrap.topology),
-            bootstrap.epoch_ms,
-        )
+        self._writer = BackgroundWriter(RunLayout(bootstrap.run_dir).storage, bootstrap.spec.capacity + 1)
+        self._environment = environment_of(bootstrap, self._writer.put_all)
         self._tasks: dict[TaskId, StreamTask] = {}
 
     def surroundings(self) -> Surroundings:

@@ -1,0 +1,55 @@
+"""What stores hold whose changelogs are topics of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from task_assignor.runtime import BatchesCommitted, RunEvent
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.topics.test_sinks import Counting, Join
+from tests.runtime.support import QUICK
+
+Unique = Callable[[str], str]
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize("snapshot_bytes", [0, 500])
+def test_a_store_is_read_while_a_run_goes_on_and_later(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, snapshot_bytes: int
+) -> None:
+    counting = Counting(kafka_cluster, unique, rows=1_000)
+    options = attrs.evolve(QUICK, max_batch_rows=50, snapshot_changelog_bytes=snapshot_bytes)
+    committed, seen = [0], list[tuple[int, int]]()
+    reader = counting.application(tmp_path / "run", options=options)
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, BatchesCommitted):
+            committed[0] += event.rows_in
+            found = sum(reader.read_store("totals").column("count").to_pylist())
+            seen.append((committed[0], found))
+
+    counting.run(tmp_path / "run", options=options, on_event=on_event)
+    # Kafka has committed batches of which the coordinator does not know yet: those are not in it.
+    assert seen
+    assert all(found == rows for rows, found in seen)
+    keys = counting.rows.column("key").to_pylist()
+    expected = {key: keys.count(key) for key in keys}
+    assert {row["key"]: row["count"] for row in reader.read_store("totals").to_pylist()} == expected
+    counting.check()
+
+
+def test_a_window_store_is_read(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
+    join = Join(kafka_cluster, unique, rows=400)
+    app = join.application(tmp_path / "run")
+    app.run()
+    stores = app.evolve()._topology.sub_topologies[0].stores
+    for store, table in zip(stores, join.tables, strict=True):
+        values = set(table.column("value").to_pylist())
+        kept = [
+            value for column in app.read_store(store.name).columns for value in column.to_pylist() if value in values
+        ]
+        assert kept
