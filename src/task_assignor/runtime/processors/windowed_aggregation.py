@@ -179,7 +179,7 @@ class WindowedAggregation:
     def _where(self) -> str:
         return f"The windowed aggregation of {self.source!r}"
 
-    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec]) -> SubTopology:
+    def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec] | TopicSpec) -> SubTopology:
         """The aggregation as a sub-topology with the store `<name>-windows`.
 
         Args:
