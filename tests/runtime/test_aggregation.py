@@ -337,6 +337,23 @@ def test_closed_windows_are_forgotten() -> None:
         assert most <= 30
 
 
+def test_a_session_that_never_ends_keeps_nothing_else() -> None:
+    """All that was newer than its first record stayed, of every key, and was looked through with each batch."""
+    plan = WindowedAggregation(source="s", windows=SessionWindows(10), aggregates=AGGREGATES, grace_ms=5)
+    task, most = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS), 0
+    for start in range(0, 4_000, 40):
+        visitors = [(f"v{at}" if at % 4 else "always", at, 1, 0.5) for at in range(start, start + 40, 2)]
+        task.process({"s": _table(visitors)})
+        most = max(most, task.held())
+        if start % 400 == 0:
+            task.start()
+    assert most <= 40
+    assert len(task.outputs["out"]) == len({row["k"] for row in task.outputs["out"]}) == 996
+    task.process({"s": _table([("end", 5_000, 1, 0.5)])})
+    (always,) = [row for row in task.outputs["out"] if row["k"] == "always"]
+    assert (always["window_start"], always["window_end"], always["rows"], always["halves"]) == (0, 3_996, 1_000, 500.0)
+
+
 def test_rows_in_many_windows_are_put_into_them_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row for each row and window was in memory at once: 8,000 rows in 9,000 windows took 8 GB."""
     monkeypatch.setattr(windowed_aggregation, "_AT_ONCE", 1_000, raising=False)

@@ -64,7 +64,7 @@ _MOST_WINDOWS: Final = 10_000
 _AT_ONCE: Final = 1 << 20
 """So many rows, each counted once for each of its windows, are put into groups at a time."""
 _PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-_SESSION, _FIRST_END = own("session"), own("first_end")
+_SESSION = own("session")
 
 
 @attrs.frozen
@@ -438,7 +438,7 @@ class _InTimeWindows(_Windowed):
 
 
 class _InSessions(_Windowed):
-    """Sessions. Pieces of a session that are in several batches are put together when it is closed."""
+    """Sessions. Pieces of a session that are in several batches are put together when it is closed, or before they get too old."""
 
     def __init__(self, factory: _Factory, windows: SessionWindows) -> None:
         super().__init__(factory)
@@ -477,13 +477,19 @@ class _InSessions(_Windowed):
         if stored is None:
             return None
         closed_now = now - self._plan.grace_ms - self._gap
+        by = [*self._by, _SESSION]
         candidates = stored.join(stored.filter(pl.col(END) < closed_now).select(self._by), on=self._by, how="semi")
-        more = [pl.col(START).min(), pl.col(END).max(), pl.col(END).min().alias(_FIRST_END)]
-        sessions = self._group.put_together(self._in_sessions(candidates), [*self._by, _SESSION], more)
-        # The first pieces of a session that is open may be older than one that has been closed and given before.
-        first_of_open = sessions.filter(pl.col(END) >= closed_now).get_column(_FIRST_END).min()
-        self._store.expire(closed_now if first_of_open is None else min(closed_now, int(str(first_of_open))))
-        closed = sessions.filter(pl.col(END) < closed_now)
+        pieces = self._in_sessions(candidates)
+        sessions = self._group.put_together(pieces, by, [pl.col(START).min(), pl.col(END).max()])
+        is_open = pl.col(END) >= closed_now
+        # The older pieces of an open session become one that is not forgotten; else all that is newer would have to stay.
+        older = pieces.filter(~is_open).join(sessions.filter(is_open).select(by), on=by, how="semi")
+        if older.height:
+            bounds = [pl.col(START).min(), pl.lit(closed_now).alias(END)]
+            self._append(self._group.put_together(older, by, bounds))
+        self._store.expire(closed_now)
+        closed = sessions.filter(~is_open)
         if before is not None:
+            # What earlier versions have not forgotten came out before.
             closed = closed.filter(pl.col(END) >= before - self._plan.grace_ms - self._gap)
         return self._result(closed.sort([START, *self._by]))
