@@ -38,6 +38,11 @@ class MemoryTask:
         self.read = dict.fromkeys(self._topics, 0)
         self.start()
 
+    def become(self, sub_topology: SubTopology) -> None:
+        """Go on as another version of the application."""
+        self._sub = sub_topology
+        self.start()
+
     def start(self) -> None:
         """As on another client: empty stores, then the changelog."""
         self._stores: dict[str, Store] = {spec.name: spec.create() for spec in self._sub.stores}

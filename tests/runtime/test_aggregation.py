@@ -342,7 +342,7 @@ def test_a_session_that_never_ends_keeps_nothing_else() -> None:
     plan = WindowedAggregation(source="s", windows=SessionWindows(10), aggregates=AGGREGATES, grace_ms=5)
     task, most = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS), 0
     for start in range(0, 4_000, 40):
-        visitors = [(f"v{at}" if at % 4 else "always", at, 1, 0.5) for at in range(start, start + 40, 2)]
+        visitors: list[Row] = [(f"v{at}" if at % 4 else "always", at, 1, 0.5) for at in range(start, start + 40, 2)]
         task.process({"s": _table(visitors)})
         most = max(most, task.held())
         if start % 400 == 0:

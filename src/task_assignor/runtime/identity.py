@@ -145,7 +145,7 @@ def with_allowed_changes(
 
     Topics, stores and outputs may have gained columns: a topic only ever gains those that are null in older rows, a store and
     an output must have declared them so. What becomes of records that are left out may be another thing, and outputs for them
-    may come and go.
+    may come and go; and so may a grace, where what was closed under another one is known.
 
     Args:
         before: what the run was.
@@ -185,10 +185,13 @@ def _take_settings(before: dict[str, Any], now: dict[str, Any], sub: SubTopology
         if "columns" in now["processor"]:
             before["processor"]["columns"] = {**now["processor"]["columns"], **(columns or {})}
         free = _OF_LEFT_OUT if columns is None else (*_OF_LEFT_OUT, *_OF_COLUMNS)
+        graces = getattr(sub.processor, "free_graces", ())
         for name, plan in before["processor"]["parameters"].items():
             found = now["processor"]["parameters"].get(name)
             if isinstance(plan, dict) and isinstance(found, dict):
                 plan.update({setting: found[setting] for setting in free if setting in plan and setting in found})
+                # Without one nothing was ever closed, or will be.
+                plan.update({one: found[one] for one in graces if None not in (plan.get(one), found.get(one))})
 
 
 def columns_of(schema: pa.Schema) -> dict[str, str]:
@@ -339,7 +342,7 @@ _HINTS: Final = (
     ),
     (
         r"parameters, (aggregation|join), (left_|right_)?grace_ms: ",
-        "A grace stays what it was: windows that were closed came out, and their rows are forgotten. Late records may be left out from now on.",
+        "A grace of sessions, or of a join with rows without a partner, stays what it was: what was closed came out. Late records may be left out.",
     ),
     (r", columns(, [^:]*)?: ", "Columns may be gained that can be null."),
     (

@@ -136,6 +136,11 @@ def leave_out_late(
     stops = context.stops_at_late_records()
     is_of_many = context.is_written_by_many(topic)
     than = "what all tasks that write the topic have come to" if is_of_many else "a record before it"
+
+    def allowed(found: int) -> str:
+        fewer = "" if found > allowed_ms else ", but were fewer when its window was closed"
+        return f"{allowed_ms} ms are allowed{fewer}"
+
     if len(too_far) or stops:
         row = int(places[0] if stops else too_far[0])
         offset = context.offset_of(topic, row)
@@ -155,11 +160,11 @@ def leave_out_late(
         whose = context.root_of(topic)
         raise LateRecordException(
             f"The record {whose}, partition {context.partition}, offset {offset} is {int(behind[row])} ms older than {than}; "
-            f"{allowed_ms} ms are allowed. {newest_is}{advice}.",
+            f"{allowed(behind[row])}. {newest_is}{advice}.",
             whose,
             context.partition,
             offset,
         )
-    told = [f"is {found} ms older than {than}; {allowed_ms} ms are allowed" for found in behind[places]]
+    told = [f"is {found} ms older than {than}; {allowed(found)}" for found in behind[places]]
     context.leave_out(topic, places, told, is_late=True)
     return ~late

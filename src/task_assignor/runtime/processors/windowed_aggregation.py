@@ -235,6 +235,11 @@ class _Factory:
         length = windows.size_ms if isinstance(windows, TimeWindows) else windows.gap_ms
         return length + self.aggregation.grace_ms
 
+    @property
+    def free_graces(self) -> tuple[str, ...]:
+        """The graces that may be others in a later run: the store knows which time windows have been closed."""
+        return ("grace_ms",) if isinstance(self.aggregation.windows, TimeWindows) else ()
+
     def __call__(self) -> Processor:
         windows = self.aggregation.windows
         return _InTimeWindows(self, windows) if isinstance(windows, TimeWindows) else _InSessions(self, windows)
@@ -372,10 +377,16 @@ class _InTimeWindows(_Windowed):
         self, topic: str, times: Int64Array, newest: Int64Array, context: TaskContext
     ) -> BoolArray | None:
         oldest_start, _ = self._span(times)
-        late = oldest_start + self._size + self._plan.grace_ms <= newest
+        late = self._are_closed(oldest_start, newest)
         leave_out_late(topic, times, newest, self._plan.grace_ms, self._plan.late_limit_ms, context, late)
         # They still count in windows that are open.
         return None
+
+    def _are_closed(self, starts: Int64Array, newest: Int64Array) -> BoolArray:
+        """Which windows are, when the newest time is that; those that an earlier, shorter grace has closed stay so."""
+        closed: BoolArray = starts + self._size + self._plan.grace_ms <= newest
+        forgotten = self._store.expired_before
+        return closed if forgotten is None else closed | (starts < forgotten)
 
     def _add(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> None:
         import polars as pl
@@ -400,7 +411,7 @@ class _InTimeWindows(_Windowed):
         numbers, starts = [], []
         for hop in range(-(-self._size // self._advance)):
             start = newest_start - hop * self._advance
-            is_open = (start + self._size > times) & (start + self._size + self._plan.grace_ms > newest)
+            is_open = (start + self._size > times) & ~self._are_closed(start, newest)
             numbers.append(np.flatnonzero(is_open))
             starts.append(start[is_open])
         number, start = np.concatenate(numbers), np.concatenate(starts)
@@ -429,10 +440,11 @@ class _InTimeWindows(_Windowed):
 
         last = now - self._size - self._plan.grace_ms
         stored = self._store.frame
+        # Also where there is nothing: what is closed stays so.
+        self._store.expire(last + 1)
         if stored is None:
             return None
         closed = stored.filter(pl.col(START) <= last)
-        self._store.expire(last + 1)
         by = [START, *self._by]
         return self._result(self._group.put_together(closed, by, [pl.col(END).first()]).sort(by))
 

@@ -44,6 +44,7 @@ from task_assignor.runtime.processors.records import (
 )
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
+from task_assignor.runtime.times import NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec
 
 HOWS: Final = ("inner", "left", "outer")
@@ -176,6 +177,11 @@ class JoinFactory:
         """By how much the times of a row that comes out are at most behind what was read before, ms."""
         join = self.join
         return max(join.before_ms, join.after_ms) + max(join.left_grace_ms or 0, join.right_grace_ms or 0)
+
+    @property
+    def free_graces(self) -> tuple[str, ...]:
+        """The graces that may be others in a later run: as rows without a partner do not come out, it matters only which are forgotten."""
+        return ("left_grace_ms", "right_grace_ms") if self.join.how == "inner" else ()
 
     def __call__(self) -> JoinProcessor:
         """A processor for one task."""
@@ -327,7 +333,9 @@ class JoinProcessor(Processor):
         if side.grace_ms is not None:
             # A record without a time is older than all: it has been left out already.
             known = times if keep is None else np.where(keep, times, newest)
-            in_time = leave_out_late(side.topic, known, newest, side.grace_ms, self._join.late_limit_ms, context)
+            oldest = newest - np.where(newest == NO_TIME, 0, side.grace_ms)
+            late = known < np.maximum(oldest, self._oldest_in_time(side))
+            in_time = leave_out_late(side.topic, known, newest, side.grace_ms, self._join.late_limit_ms, context, late)
             keep = both(keep, in_time)
         columns = [
             *side.columns.keys(rows).columns,
@@ -340,6 +348,12 @@ class JoinProcessor(Processor):
             return taken(table, keep), side.stored.empty_table()
         context.count("null_key", int((~has_key).sum()))
         return taken(table, both(keep, has_key)), taken(table, both(keep, ~has_key))
+
+    def _oldest_in_time(self, side: _Side) -> int:
+        """Some of what rows older than this, ms, would meet is forgotten, though the grace be longer now; `NO_TIME`: nothing is."""
+        is_left = side is self._left
+        forgotten = (self._right_store if is_left else self._left_store).expired_before
+        return NO_TIME if forgotten is None else forgotten + (self._join.before_ms if is_left else self._join.after_ms)
 
     def _views(self, side: _Side) -> Iterator[TimedRows]:
         """The rows that wait in a store."""
