@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import threading
 import time
 from pathlib import Path
@@ -130,3 +132,28 @@ def test_a_wrapper_that_does_not_answer_is_waited_for_no_longer_than_its_time(tm
     (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
     assert "no answer within 0.2 s" in error.message
     assert time.monotonic() - began < 50
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (
+            "sys.exit('No module named x')",
+            ["it ended with exit code 1 without", "On standard error it says: No module named x"],
+        ),
+        (
+            "print('Activating x')",
+            ["its answer begins with b'Activating x", "Its standard output is for answers only."],
+        ),
+    ],
+)
+def test_why_a_command_does_not_answer_is_said(tmp_path: Path, program: str, said: list[str]) -> None:
+    """Whatever it was, it was said that there was perhaps no answer in time; what the command itself said was thrown away."""
+    command = shlex.join([sys.executable, "-c", f"import sys; {program}"])
+    file = tmp_path / "app.properties"
+    file.write_text(
+        "task.assignor.class=taskassignor.PythonTaskAssignor\npython.task.assignor.timeout.ms=60000\n"
+        f"python.task.assignor.command={command}\n"
+    )
+    (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
+    assert [part for part in said if part not in error.message] == []

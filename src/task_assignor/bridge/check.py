@@ -6,21 +6,14 @@ import enum
 import os
 import re
 import shlex
-import signal
-import socket
-import struct
-import subprocess
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final
 
 import attrs
 
 from task_assignor import __version__
-from task_assignor.bridge import wire
+from task_assignor.bridge.hello import HelloException, say_hello
 from task_assignor.bridge.keys import (
     JAVA_CLASSES,
     KEYS,
@@ -28,8 +21,6 @@ from task_assignor.bridge.keys import (
     PYTHON_CLASS,
     RECORDING_CLASS,
     SHADOW_CLASS,
-    UNIX,
-    host_and_port,
 )
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_def import ValueProblem, parse_value
@@ -233,76 +224,13 @@ def words(command: str) -> list[str]:
 
 
 def _ask(values: Mapping[str, Any], command: list[str]) -> Iterator[Finding]:
-    """Say hello as the application would."""
     address = values[_ADDRESS]
     target = f"{_ADDRESS}={address}" if address else f"{PREFIX}command={shlex.join(command)}"
-    timeout = values[f"{PREFIX}timeout.ms"] / 1000
-    start = time.monotonic()
     try:
-        with _connected(address, command, timeout) as (source, sink):
-            hello = struct.pack(">Bi", wire.HELLO, wire.PROTOCOL) + wire.text_bytes(values[f"{PREFIX}class"])
-            sink.write(struct.pack(">i", len(hello)) + hello)
-            sink.flush()
-            reply = source.read(int.from_bytes(source.read(4), "big"))
-    except (OSError, ValueError) as error:
-        yield Finding(Verdict.ERROR, f"{target}: nobody answers ({error}).")
+        found = say_hello(address or command, values[f"{PREFIX}class"], values[f"{PREFIX}timeout.ms"] / 1000)
+    except HelloException as error:
+        yield Finding(Verdict.ERROR, f"{target}: {error}")
         return
-    took = time.monotonic() - start
-    if reply[:1] == bytes([wire.WELCOME]):
-        version = wire.welcome_version(reply)
-        yield Finding(Verdict.FINE, f"{target}: task-assignor {version} answers after {took:.1f} s.")
-        if version != __version__:
-            yield Finding(Verdict.WARNING, f"{target}: that is another version than the one you ask ({__version__}).")
-    elif reply[:1] == bytes([wire.ERROR]):
-        yield Finding(Verdict.ERROR, f"{target}: {wire.error_text(reply)}")
-    else:
-        yield Finding(
-            Verdict.ERROR,
-            f"{target}: what answers is not `task-assignor bridge serve` (no answer within {timeout:g} s?).",
-        )
-
-
-def _connection(address: str, timeout: float) -> socket.socket:
-    found = host_and_port(address)
-    if found is not None and not address.startswith(UNIX):
-        return socket.create_connection(found, timeout)
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(timeout)
-        connection.connect(address.removeprefix(UNIX))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@contextmanager
-def _connected(address: str | None, command: list[str], timeout: float) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    if address:
-        with _connection(address, timeout) as connection:
-            stream = connection.makefile("rwb")
-            yield cast(BinaryIO, stream), cast(BinaryIO, stream)
-        return
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    # What never answers is ended, and then the read is, too.
-    ending = threading.Timer(timeout, _end, (process,))
-    ending.start()
-    try:
-        yield cast(BinaryIO, process.stdout), cast(BinaryIO, process.stdin)
-    finally:
-        ending.cancel()
-        _end(process)
-        process.stdout.close()
-        process.wait()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """With what a wrapper script has started: it would keep standard output open. Our Python, a group of its own, ends with its input."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(OSError):
-        cast(BinaryIO, process.stdin).close()
+    yield Finding(Verdict.FINE, f"{target}: task-assignor {found.version} answers after {found.took_s:.1f} s.")
+    if found.version != __version__:
+        yield Finding(Verdict.WARNING, f"{target}: that is another version than the one you ask ({__version__}).")
