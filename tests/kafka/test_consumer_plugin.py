@@ -387,7 +387,13 @@ def test_a_plugin_is_of_one_consumer(kafka_cluster: KafkaCluster) -> None:
     with ExitStack() as stack:
         first, second = (
             stack.enter_context(
-                closing(kafka.KafkaConsumer(bootstrap_servers=kafka_cluster.bootstrap_servers, group_id="g"))
+                closing(
+                    kafka.KafkaConsumer(
+                        bootstrap_servers=kafka_cluster.bootstrap_servers,
+                        group_id="g",
+                        partition_assignment_strategy=[plugin],
+                    )
+                )
             )
             for _ in range(2)
         )
@@ -397,6 +403,21 @@ def test_a_plugin_is_of_one_consumer(kafka_cluster: KafkaCluster) -> None:
             plugin.attach(second)
         first.close()
         plugin.attach(second)
+
+
+def test_a_plugin_is_of_the_consumer_that_was_made_with_it(kafka_cluster: KafkaCluster) -> None:
+    """Attached to another one, it said that its members had what that one was given."""
+    mine, other = (room.ConsumerAssignorPlugin(CooperativeStickyAssignor()) for _ in range(2))
+    with closing(
+        kafka.KafkaConsumer(
+            bootstrap_servers=kafka_cluster.bootstrap_servers, group_id="g", partition_assignment_strategy=[mine]
+        )
+    ) as consumer:
+        with pytest.raises(GroupException, match=r"made without this plug-in of 'cooperative-sticky'"):
+            other.attach(consumer)
+        mine.attach(consumer)
+    with pytest.raises(GroupException, match=r"The consumer \(None\) must be a KafkaConsumer of kafka-python\.$"):
+        other.attach(None)
 
 
 class Noting(StickyAssignor):

@@ -94,13 +94,22 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         and to be safe from joins that kafka-python forgets when they outlast a `poll()`.
 
         Raises:
-            GroupException: it is that of another consumer, which is open.
+            GroupException: it is that of another consumer, which is open; or the consumer is none of kafka-python's, or was
+                not made with it.
         """
+        if not isinstance(consumer, KafkaConsumer):
+            advice = " Maybe use AiokafkaPlugin(plugin)." if type(consumer).__name__ == "AIOKafkaConsumer" else ""
+            raise GroupException(f"The consumer ({shown(consumer)}) must be a KafkaConsumer of kafka-python.{advice}")
         self.check_alone(self._consumer, consumer)
+        coordinator = consumer._coordinator  # noqa: SLF001
+        if self not in getattr(coordinator, "_assignors", {self.name: self}).values():
+            raise GroupException(
+                f"The consumer was made without this plug-in of {self.name!r}, which would take what it has for its own. Maybe "
+                "make it with partition_assignment_strategy=[plugin]."
+            )
         self._consumer = consumer
         self.answer_within(consumer.config["session_timeout_ms"])
         # kafka-python has no public way to ask for a rebalance (Java's enforceRebalance).
-        coordinator = consumer._coordinator  # noqa: SLF001
         self.rejoin_by(coordinator.request_rejoin)
         KeptJoins.keep(coordinator)
 
