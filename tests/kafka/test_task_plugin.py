@@ -13,6 +13,7 @@ import pytest
 from task_assignor import (
     ApplicationState,
     AssignmentError,
+    ConfigException,
     GroupAssignment,
     GroupSubscription,
     ProcessId,
@@ -22,7 +23,7 @@ from task_assignor import (
     TaskId,
 )
 from task_assignor.builtin_assignors import StickyTaskAssignor
-from task_assignor.group import SubTopologyShape
+from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.wire import NO_REBALANCE, decode_assignment_info, encode_assignment
 from tests.kafka.broker import KafkaCluster
@@ -201,6 +202,40 @@ def test_what_becomes_of_what_nobody_has_is_said_as_it_is(views: int, orphans: s
     (failure,) = plugin.failures
     assert f"; the group keeps what it has, what nobody has {orphans}, and it is asked again " in failure
     plugin.tell()
+
+
+def test_a_cluster_that_does_not_answer_is_named_and_not_the_assignor() -> None:
+    """To connect took as long as the assignor may think, and it was said that the assignor did not answer."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "127.0.0.1:1"})
+    shapes = [SubTopologyShape("join", ("clicks",), {"store": "app-store-changelog"})]
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, shapes, process, limit_ms=6_000)
+    given = plugin.answer(GroupTopics({"clicks": 2}), [ConsumerMember("a", ("clicks",), plugin.tell())])["a"]
+    assert len(given.partitions) == 2
+    (failure,) = plugin.failures
+    assert "failed with KafkaClusterException: Cannot connect at 127.0.0.1:1: " in failure
+    plugin.tell()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"process_id": "0a-1"}, r"The process_id \('0a-1'\) must be a ProcessId\. Maybe use ProcessId\.parse"),
+        ({"on_tasks": 3}, r"The on_tasks \(3\) must be a function, or None\."),
+        ({"offset_sums": {}}, r"The offset_sums \(\{\}\) must be a function, or None\."),
+        (
+            {"offset_sums": lambda: {"0_0": 7}},
+            r"What offset_sums\(\) returns \(\{'0_0': 7\}\) must be a mapping, TaskId -> int",
+        ),
+        ({"offset_sums": lambda: None}, r"What offset_sums\(\) returns \(None\) must be a mapping"),
+    ],
+)
+def test_what_is_no_id_and_no_function_is_said(given: dict[str, Any], said: str) -> None:
+    """It was an AttributeError in the first poll, or nothing."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    process = given.pop("process_id", ProcessId.parse("00000000-0000-0000-0000-000000000001"))
+    with pytest.raises((ConfigException, GroupException), match=said):
+        room.TaskAssignorPlugin(config, [SubTopologyShape("plain", ("clicks",))], process, **given).tell()
 
 
 def test_nobody_keeps_what_somebody_else_was_given_since() -> None:

@@ -45,6 +45,8 @@ _REPARTITION_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1"
 
 _RETRY_MS: Final = 10_000
 """After an assignor has asked twice in a row to be asked again."""
+_LOOK_UP_SHARE: Final = 0.5
+"""Of the limit: a cluster that does not answer is named in time, before the assignor is given up, which was not asked yet."""
 
 
 @attrs.frozen
@@ -98,7 +100,7 @@ class StreamsPlugin(GroupPlugin):
 
     Raises:
         ConfigException: there are no settings, or those of the cluster are wrong, where topologies have changelogs or
-            repartition topics.
+            repartition topics; or something else is not allowed.
         GroupException: the sub-topologies are no list of `SubTopologyShape`, or read no topics.
     """
 
@@ -113,6 +115,10 @@ class StreamsPlugin(GroupPlugin):
             raise GroupException(
                 f"The sub-topologies ({shown(shapes)}) read no topics: there is nothing to assign. Maybe make them by "
                 "shapes_of_topology(...)."
+            )
+        if not isinstance(process_id, ProcessId):
+            raise ConfigException(
+                f"The process_id ({shown(process_id)}) must be a ProcessId. Maybe use ProcessId.parse(text)."
             )
         self._process_id = process_id
         self._leader = self._leader_of(config.task_assignor)
@@ -196,7 +202,7 @@ class StreamsPlugin(GroupPlugin):
             facts = TopicFacts.of(known or GroupTopics({}))
             return attrs.evolve(facts, counts=self._leader.topics(facts.counts).partitions)
         logs = {topic for shape in self._shapes for topic in shape.changelog_topics}
-        with Cluster(self._settings, max(int(self._limit_s * 1000), 1)) as cluster:
+        with Cluster(self._settings, max(int(self._limit_s * _LOOK_UP_SHARE * 1000), 1)) as cluster:
             named = logs | {topic for shape in self._shapes for topic in shape.all_sources}
             existing = cluster.existing(named)
             counts = cluster.partition_counts(existing)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from task_assignor.group import SubTopologyShape
+from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.streams import StreamsMember, followup_ms
 from task_assignor.group.topics import MissingSourceTopicException
@@ -22,9 +22,9 @@ from task_assignor.group.wire import (
 from task_assignor.kafka.group_description import TASK_ASSIGNOR
 from task_assignor.kafka.plugin import RETRY_S
 from task_assignor.kafka.streams_plugin import StreamsPlugin, streams_member
-from task_assignor.sdk import LATEST_OFFSET, Assignment, ProcessId, StreamsConfig, TaskId
+from task_assignor.sdk import LATEST_OFFSET, Assignment, ConfigException, ProcessId, StreamsConfig, TaskId
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure, listed
+from task_assignor.sdk.text import failure, listed, shown
 
 _log = logger_of(__name__)
 
@@ -56,7 +56,8 @@ class TaskAssignorPlugin(StreamsPlugin):
         standby_tasks: the tasks of which it shall keep a copy, sorted.
 
     Raises:
-        ConfigException: the settings of the cluster are wrong, where topologies have changelogs or repartition topics.
+        ConfigException: the settings of the cluster are wrong, where topologies have changelogs or repartition topics; or
+            something else is not allowed.
         GroupException: the sub-topologies are no list of `SubTopologyShape`, or read no topics.
     """
 
@@ -71,7 +72,10 @@ class TaskAssignorPlugin(StreamsPlugin):
         limit_ms: int = 15_000,
     ) -> None:
         super().__init__(config, shapes, process_id, limit_ms)
-        self._offset_sums = offset_sums or self._last_given
+        for name, given in {"offset_sums": offset_sums, "on_tasks": on_tasks}.items():
+            if not (given is None or callable(given)):
+                raise ConfigException(f"The {name} ({shown(given)}) must be a function, or None.")
+        self._offset_sums = self._last_given if offset_sums is None else offset_sums
         self._on_tasks = on_tasks
         self.active_tasks: tuple[TaskId, ...] = ()
         self.standby_tasks: tuple[TaskId, ...] = ()
@@ -124,9 +128,12 @@ class TaskAssignorPlugin(StreamsPlugin):
 
     def _subscription_info(self, number: int) -> SubscriptionInfo:
         end_point = self._config.values.get("application.server")
+        sums = self._offset_sums()
+        if not (isinstance(sums, Mapping) and all(isinstance(task, TaskId) for task in sums)):
+            raise GroupException(f"What offset_sums() returns ({shown(sums)}) must be a mapping, TaskId -> int.")
         return SubscriptionInfo(
             self._process_id,
-            dict(self._offset_sums()),
+            dict(sums),
             str(end_point) if end_point else None,
             number,
             client_tags=self._config.client_tags,
