@@ -97,3 +97,10 @@ def test_no_two_sub_topologies_have_one_number() -> None:
     shapes = [SubTopologyShape("a", ("t",), number=1), SubTopologyShape("b", ("t",), number=1)]
     with pytest.raises(GroupException, match="Two sub-topologies have the number 1; the second is 'b'"):
         make_tasks(shapes, {"t": 1})
+
+
+@pytest.mark.parametrize("name", [None, "", 7])
+def test_an_application_id_that_is_no_name_is_said(name: object) -> None:
+    """A task plug-in created the topic `None-this-store-changelog`."""
+    with pytest.raises(kafka_room.GroupStateException, match=r"The application_id \(.*\) must be the name that begins"):
+        kafka_room.shapes_of_topology(DESCRIPTION, name)

@@ -82,8 +82,14 @@ def shapes_of_topology(
             one (`topology.optimization`), or None for a store that is not logged; the description does not tell.
 
     Raises:
-        GroupStateException: the text is no description, a source reads topics by a pattern, or a store is not there.
+        GroupStateException: the text is no description, a source reads topics by a pattern, a store is not there, or the
+            application id is no name.
     """
+    if not (isinstance(application_id, str) and application_id):
+        raise GroupStateException(
+            f"The application_id ({shown(application_id)}) must be the name that begins those of the application's own topics. "
+            "Maybe use config.application_id."
+        )
     described = parse_topology(text if isinstance(text, str) else repr(text))
     written = {topic for found in described for topic in found.sinks}
     internal = {topic for found in described for topic in found.sources if topic in written and _INTERNAL.search(topic)}
