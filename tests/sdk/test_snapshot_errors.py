@@ -319,3 +319,9 @@ def test_what_is_no_assignment(value: Any, path: str) -> None:
 
 def test_a_deadline_may_be_null() -> None:
     assert isinstance(assignment_from_json(placement(followupRebalanceDeadlineMs=None)), TaskAssignment)
+
+
+def test_a_consumer_group_is_called_one() -> None:
+    """It was said that its member `kind` is not known, and maybe `id` is meant."""
+    with pytest.raises(SnapshotException, match="The document is a consumer group, not the state of an application"):
+        state_from_json({"id": "g", "kind": "sticky", "topics": {"t": 1}, "members": []})

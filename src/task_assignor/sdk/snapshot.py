@@ -33,6 +33,8 @@ from task_assignor.sdk.state import ApplicationState
 from task_assignor.sdk.text import camel_case, shown
 
 _STATE: Final = frozenset({"formatVersion", "id", "nowMs", "configs", "tasks", "clients"})
+_GROUP: Final = frozenset({"topics", "members"})
+"""Members of another kind of document: that of a consumer group."""
 _CONFIGS: Final = MappingProxyType({camel_case(name): name for name in ASSIGNMENT_KEYS})
 """Member -> attribute of `AssignmentConfigs`, whose limits hold here too."""
 
@@ -59,6 +61,10 @@ def state_from_json(document: str | bytes | Mapping[str, Any]) -> ApplicationSta
 def state_of_value(value: Any) -> ApplicationState:
     """As `state_from_json`, for a parsed document: a string in it is a string, not one more JSON text."""
     try:
+        if isinstance(value, dict) and "tasks" not in value and value.keys() >= _GROUP:
+            raise Bad(
+                "The document is a consumer group, not the state of an application. Only `task-assignor plan` takes it."
+            )
         members = check_members(value, _STATE, ("tasks", "clients"))
         check_version(members)
         if members.get("id") is not None:
