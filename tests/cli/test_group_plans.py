@@ -67,6 +67,14 @@ def test_a_partition_that_no_protocol_can_name_is_said_with_its_path(
     assert (done.code, done.lines) == (1, [{"error": said}])
 
 
+def test_a_claim_that_nobody_reads_is_said(run: Runner, written: Written) -> None:
+    """The member was taken for one that claims nothing, and its partitions moved."""
+    member = {"id": "a", "topics": ["t"], "claims": {"own": {"t": [0]}, "generation": 4}}
+    done = run("plan", written("g.json", {**GROUP, "members": [member]}), "-a", "sticky", "--json")
+    said = "line 1: $.members[0].claims.own: The member is not known. Maybe owned is meant."
+    assert (done.code, done.lines) == (1, [{"error": said}])
+
+
 def test_a_state_and_a_group_in_one_file(run: Runner, written: Written) -> None:
     path = written("both.jsonl", document(), {**GROUP, "id": 3})
     done = run("plan", path, "--assignor", "sticky", "--json")

@@ -52,6 +52,21 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"members": [{"id": "m", "user_data": "00"}]}, "$.request.members[0]"),
     ({"now_ms": "soon"}, "$.request.now_ms"),
     ({"leader_process_id": "x"}, "$.request.leader_process_id"),
+    # They were taken for what somebody else wrote, and left out: a request without stores, or without racks.
+    ({"newlyCreated": ["*"]}, "$.request.newlyCreated: The member is not known. Maybe newly_created is meant."),
+    (
+        {"subtopologies": [{"sources": ["in-0-a"], "store": ["s"]}]},
+        "$.request.subtopologies[0].store: The member is not known.",
+    ),
+    (
+        {"members": [{"id": "m", "racks": "a"}]},
+        "$.request.members[0].racks: The member is not known. Maybe rack is meant.",
+    ),
+    (
+        {"members": [{"id": "m", "subscription": {"taskOffsetSums": []}}]},
+        "subscription.taskOffsetSums: The member is not known.",
+    ),
+    ({"end_offsets_fail": "no"}, "$.request.end_offsets_fail: The value must be true or false, but is 'no'."),
 ]
 
 

@@ -49,15 +49,15 @@ from task_assignor.group.wire import (
 )
 from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, registered_assignors
 from task_assignor.sdk.integers import INT32_MAX
-from task_assignor.sdk.text import counted, listed, nearest, printable, shown
+from task_assignor.sdk.text import counted, listed, printable, shown
 
 # The last two are notes for readers, of what is in the user data.
 _MEMBER: Final = frozenset(
     {"id", "topics", "owned", "generation", "claims", "user_data", "rack", "instance", "previous", "epoch"}
 )
 # A document may hold more, as the vectors do; what looks like one of these is a slip of the hand.
-_GROUP: Final = ("id", "kind", "topics", "members", "racks")
-_SLIP: Final = 0.8
+_CLAIMS: Final = frozenset({"generation", "owned", "standby", "version"})
+_GROUP: Final = frozenset({"id", "kind", "topics", "members", "racks"})
 _ASSIGNORS: Final[Mapping[str, Callable[[], ConsumerAssignor]]] = {
     "range": RangeAssignor,
     "roundrobin": RoundRobinAssignor,
@@ -161,10 +161,7 @@ class GroupPlanner:
         Raises:
             SnapshotException: the document is wrong, or names no assignor.
         """
-        for key, value in document.members():
-            close = None if key in _GROUP else nearest(key, _GROUP, _SLIP)
-            if close is not None:
-                raise SnapshotException(f"{value.path}: The member is not known. Maybe {close} is meant.")
+        document.check_slips(_GROUP)
         name = str(self._name or (document["kind"].text_or_none() or "").replace("_", "-"))
         if name not in _ASSIGNORS:
             raise SnapshotException(
@@ -255,6 +252,7 @@ def _member(assignor: str, value: JsonValue) -> ConsumerMember:
 
 def _user_data(assignor: str, claims: JsonValue) -> bytes | None:
     """What a member that says this writes for its assignor; a cooperative one says it in its subscription."""
+    claims.check_names(_CLAIMS)
     owned, generation = claims["owned"].numbers_by_topic(), claims["generation"].int32(-1)
     if assignor == "sticky":
         old = not claims["version"].is_null and claims["version"].whole() == 0

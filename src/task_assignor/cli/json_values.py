@@ -12,10 +12,13 @@ from task_assignor.sdk.ids import ProcessId, TaskId, TopicPartition
 from task_assignor.sdk.integers import INT32_MAX, INT32_MIN
 from task_assignor.sdk.json_checks import Bad, check_integer, check_members, parse_process_id, wrong
 from task_assignor.sdk.json_text import member_path
+from task_assignor.sdk.text import nearest
 
 T = TypeVar("T")
 _INT64: Final = 2**63
 _NOTHING: Final = object()
+_SLIP: Final = 0.8
+"""So much alike are a name and a slip of it."""
 
 
 @attrs.frozen
@@ -54,6 +57,19 @@ class JsonValue:
     def check_names(self, known: frozenset[str]) -> None:
         """An object has no other members."""
         self.checked(lambda: check_members(self.value, known))
+
+    def check_slips(self, known: frozenset[str]) -> None:
+        """An object has no member whose name looks like a slip of the pen; others are its owner's."""
+        for name, value in self.members():
+            close = None if name in known else nearest(name, known, _SLIP)
+            if close is not None:
+                raise SnapshotException(f"{value.path}: The member is not known. Maybe {close} is meant.")
+
+    def flag(self) -> bool:
+        """True or false; null is false."""
+        if not (self.value is None or isinstance(self.value, bool)):
+            raise wrong(self.value, "true or false").at(self.path)
+        return bool(self.value)
 
     def text(self, default: Any = _NOTHING) -> str:
         """A string."""

@@ -31,6 +31,35 @@ _KAFKA: Final = {
     f"{_LEGACY}LegacyStickyTaskAssignor": "sticky",
     f"{_LEGACY}FallbackPriorTaskAssignor": "fallback-prior",
 }
+_REQUEST: Final = frozenset(
+    {
+        "application_id",
+        "config",
+        "default_end_offset",
+        "end_offsets_fail",
+        "leader_process_id",
+        "members",
+        "newly_created",
+        "now_ms",
+        "racks",
+        "subtopologies",
+        "topics",
+    }
+)
+_SUBTOPOLOGY: Final = frozenset({"repartition_sources", "sinks", "sources", "stores", "unlogged_stores"})
+_MEMBER: Final = frozenset({"generation", "id", "owned", "rack", "subscription", "user_data"})
+_SUBSCRIPTION: Final = frozenset(
+    {
+        "client_tags",
+        "error_code",
+        "latest_supported_version",
+        "process_id",
+        "task_offset_sums",
+        "unique_field",
+        "user_end_point",
+        "version",
+    }
+)
 Decide = Callable[[Callable[[], TaskAssignor]], Callable[[], TaskAssignor]]
 
 
@@ -44,6 +73,7 @@ def answer_lead(request: JsonValue, decide: Decide = lambda factory: factory) ->
     Raises:
         SnapshotException: it is no such request.
     """
+    request.check_slips(_REQUEST)
     shapes = _shapes(request)
     config = _config(request["config"])
     # Kafka's own assignors leave the follow-up to the leader's client, and where end offsets are missing to fallback prior.
@@ -109,6 +139,7 @@ def _shapes(request: JsonValue) -> list[SubTopologyShape]:
 
     shapes = []
     for number, value in enumerate(request["subtopologies"]):
+        value.check_names(_SUBTOPOLOGY)
         changelogs: dict[str, str | None] = {
             store: f"{application}-{store}-changelog" for store in names(value["stores"])
         }
@@ -131,6 +162,9 @@ def _config(value: JsonValue) -> StreamsConfig:
 
 
 def _member(value: JsonValue) -> StreamsMember:
+    value.check_names(_MEMBER)
+    if not value["subscription"].is_null:
+        value["subscription"].check_slips(_SUBSCRIPTION)
     subscription = Subscription(
         owned_partitions=() if value["owned"].is_null else value["owned"].partitions(),
         generation_id=value["generation"].int32(-1),
@@ -157,7 +191,7 @@ def _racks(value: JsonValue) -> dict[str, list[frozenset[str] | None]]:
 def _end_offsets(
     request: JsonValue, shapes: list[SubTopologyShape], topics: Mapping[str, int], leader: StreamsLeader
 ) -> dict[TopicPartition, int] | None:
-    if request["end_offsets_fail"].value:
+    if request["end_offsets_fail"].flag():
         return None
     new = () if request["newly_created"].is_null else request["newly_created"].texts()
     offset = request["default_end_offset"].whole(0)
