@@ -78,6 +78,14 @@ def test_decode_without_bytes_is_told_so_unless_a_file_is_named_that(run: Runner
     assert run("wire", "decode").code == 0
 
 
+def test_a_slip_in_the_name_of_a_member_is_said(run: Runner) -> None:
+    """The bytes were written without it."""
+    request = {"op": "sticky_userdata", "action": "encode", "version": 1, "owned": {}, "generatoin": 7}
+    done = run("wire", "-", stdin=json.dumps(request).encode())
+    said = "line 1: $.generatoin: The member is not known. Maybe generation is meant."
+    assert (done.code, done.lines) == (1, [{"error": said}])
+
+
 @pytest.mark.parametrize("digits", ["7fffffff00", "zz"])
 def test_bytes_of_no_format_are_an_error(run: Runner, digits: str) -> None:
     done = run("wire", "decode", digits)

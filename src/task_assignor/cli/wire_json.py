@@ -40,6 +40,36 @@ from task_assignor.sdk import (
 )
 
 Json = dict[str, Any]
+_MEMBERS: Final = frozenset(
+    [
+        "action",
+        "active_tasks",
+        "client_tags",
+        "commonly_supported_version",
+        "err_code",
+        "error_code",
+        "generation",
+        "hex",
+        "latest_supported_version",
+        "next_rebalance_ms",
+        "op",
+        "owned",
+        "partitions",
+        "partitions_by_host",
+        "process_id",
+        "rack",
+        "standby_partitions_by_host",
+        "standby_tasks",
+        "task_offset_sums",
+        "topics",
+        "type",
+        "unique_field",
+        "user_data",
+        "user_end_point",
+        "version",
+    ]
+)
+"""Of all requests together."""
 
 
 def answer_wire(request: JsonValue) -> Json:
@@ -48,6 +78,7 @@ def answer_wire(request: JsonValue) -> Json:
     Raises:
         SnapshotException: it is no such request.
     """
+    request.check_slips(_MEMBERS)
     name = request["op"].text()
     if name == "consumer_protocol":
         name = f"consumer_protocol {request['type'].text()}"
