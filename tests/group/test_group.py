@@ -430,6 +430,7 @@ def test_every_rebalance_has_a_fresh_assignor() -> None:
         (lambda: ConsumerMember([1], ["t"]), r"The id of a member \(\[1\]\) must be a string"),  # type: ignore[arg-type]
         (lambda: ConsumerMember("m", ["t", [1]]), r"Each topic of a member \(\[1\]\) must be a string"),  # type: ignore[list-item]
         (lambda: ConsumerMember("m", None), r"The topics of a member \(None\) must be several strings"),  # type: ignore[arg-type]
+        (lambda: ConsumerMember("m", ["t"], "x"), r"The user data of the member .m. \(.x.\) must be bytes, or None"),  # type: ignore[arg-type]
         (lambda: GroupConsumer([1]), r"The id of a member \(\[1\]\) must be a string"),  # type: ignore[arg-type]
         (lambda: GroupConsumer("m", [[1]]), r"Previous tasks \(\[\[1\]\]\) must be an iterable of TaskIds"),  # type: ignore[list-item]
         (lambda: GroupConsumer("m", ["0_0"]), r"Previous tasks \(\['0_0'\]\) must be an iterable of TaskIds"),  # type: ignore[list-item]

@@ -28,7 +28,7 @@ from task_assignor.group.consumers import (
     StickyAssignor,
     StickyStreamJoinAssignor,
 )
-from task_assignor.sdk import Assignment, TopicPartition
+from task_assignor.sdk import Assignment, ConfigException, TopicPartition
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import WAIT_SECONDS, Unique, make_topics, wait_until
 
@@ -374,6 +374,32 @@ class EagerCooperative(CooperativeStickyAssignor):
     """The new assignor among old ones: in eager mode."""
 
     protocols = (RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (
+            {"name": 3},
+            r"The name of the assignor \(3\) must be a string: .* Maybe write name = \"...\" in the class Mine\.",
+        ),
+        ({"name": ""}, r"The name of the assignor \(''\) must be a string"),
+        (
+            {"protocols": ("cooperative",)},
+            r"The protocols of the assignor 'sticky' \(\('cooperative',\)\) must be a tuple of Reb",
+        ),
+        ({"protocols": ()}, r"The protocols of the assignor 'sticky' \(\(\)\) must be a tuple of RebalanceProtocol"),
+        (
+            {"user_data": lambda *_: "t-0"},
+            r"The user_data\(\) of the assignor 'sticky' must be bytes or None, but is 't-0'\.",
+        ),
+    ],
+)
+def test_an_assignor_of_ones_own_that_is_none_for_a_group_is_said(attributes: dict[str, Any], said: str) -> None:
+    """With a text for a protocol it was taken for an eager one; with a text for user data nothing ever stayed."""
+    mine = type("Mine", (StickyAssignor,), attributes)
+    with pytest.raises((ConfigException, GroupException), match=said):
+        room.ConsumerAssignorPlugin(mine()).tell()
 
 
 def test_a_cooperative_plugin_that_does_not_know_its_consumer_says_so() -> None:

@@ -39,7 +39,7 @@ class ConsumerAssignorPlugin(GroupPlugin):
             is given up then: code that holds Python's lock that long cannot be.
 
     Raises:
-        ConfigException: the assignor is none, or something else is not allowed.
+        ConfigException: the assignor is none, its name or its protocols are no such, or something else is not allowed.
 
     Examples:
         >>> from task_assignor.group.consumers import CooperativeStickyAssignor
@@ -55,6 +55,19 @@ class ConsumerAssignorPlugin(GroupPlugin):
             raise ConfigException(
                 f"The assignor ({shown(assignor)}) must be a ConsumerAssignor, made as in StickyAssignor()."
             )
+        name, protocols = getattr(assignor, "name", None), assignor.protocols
+        if not (isinstance(name, str) and name):
+            raise ConfigException(
+                f"The name of the assignor ({shown(name)}) must be a string: the members of a group agree on it. Maybe write "
+                f'name = "..." in the class {type(assignor).__name__}.'
+            )
+        if not (
+            isinstance(protocols, tuple) and protocols and all(isinstance(one, RebalanceProtocol) for one in protocols)
+        ):
+            raise ConfigException(
+                f"The protocols of the assignor {name!r} ({shown(protocols)}) must be a tuple of RebalanceProtocol. Maybe "
+                "(RebalanceProtocol.COOPERATIVE,)."
+            )
         self.assignor = assignor
 
     @property
@@ -68,7 +81,12 @@ class ConsumerAssignorPlugin(GroupPlugin):
         return self.assignor.protocols[0] is RebalanceProtocol.COOPERATIVE
 
     def _user_data(self) -> bytes | None:
-        return self.assignor.user_data(self._given, self.generation)
+        told: object = self.assignor.user_data(self._given, self.generation)
+        if not (told is None or isinstance(told, bytes)):
+            raise GroupException(
+                f"The user_data() of the assignor {self.name!r} must be bytes or None, but is {shown(told)}."
+            )
+        return told
 
     def _decide(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
         # Whatever it does with what it is given, the group is what it was: it is asked of, and falls back on it.

@@ -79,7 +79,7 @@ class ConsumerMember:
         group_instance_id: its static member id, or None.
 
     Raises:
-        GroupException: the id or a topic is no string, or `topics` is one.
+        GroupException: the id or a topic is no string, or `topics` is one; or the user data are no bytes.
     """
 
     member_id: str
@@ -92,6 +92,10 @@ class ConsumerMember:
 
     def __attrs_post_init__(self) -> None:
         check_text("The id of a member", self.member_id)
+        if not (self.user_data is None or isinstance(self.user_data, bytes)):
+            raise GroupException(
+                f"The user data of the member {self.member_id!r} ({shown(self.user_data)}) must be bytes, or None."
+            )
 
     @classmethod
     def of(cls, member_id: str, subscription: Subscription) -> ConsumerMember:
