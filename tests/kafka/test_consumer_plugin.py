@@ -307,6 +307,17 @@ def test_an_answer_of_another_type_is_said_to_be_that(answer: Any) -> None:
     assert f"must be a ConsumerAssignment, but is of the type {type(answer).__name__}" in plugin.failures[0]
 
 
+def test_a_traceback_leads_to_an_assignor_that_misused_something_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    class Misusing(StickyAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            return super().assign(GroupTopics({"clicks": -1}), members)
+
+    plugin = room.ConsumerAssignorPlugin(Misusing())
+    plugin.answer(GroupTopics({"clicks": 2}), [ConsumerMember("a", ["clicks"])])
+    plugin.tell()
+    assert "in assign" in caplog.text
+
+
 @pytest.mark.parametrize("is_attached", [True, False])
 def test_when_a_failed_assignor_is_asked_again_is_said_as_it_will_be(is_attached: bool) -> None:
     plugin = room.ConsumerAssignorPlugin(FaultySticky())

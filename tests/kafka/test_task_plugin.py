@@ -238,6 +238,25 @@ def test_what_is_no_id_and_no_function_is_said(given: dict[str, Any], said: str)
         room.TaskAssignorPlugin(config, [SubTopologyShape("plain", ("clicks",))], process, **given).tell()
 
 
+@pytest.mark.parametrize(("fault", "tracebacks"), [("raises", ["RuntimeError: a bug"]), ("nothing", [])])
+def test_a_traceback_is_logged_where_it_leads_to_the_assignor(
+    fault: str, tracebacks: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the message already said, thirty lines of our own calls came behind it, every minute."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1", "task.assignor.class": Faulty})
+    plugin = room.TaskAssignorPlugin(
+        config, [SubTopologyShape("plain", ("clicks",))], ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    )
+    Faulty.fault = fault
+    plugin.answer(GroupTopics({"clicks": 2}), [ConsumerMember("a", ("clicks",), plugin.tell())])
+    Faulty.fault = ""
+    plugin.tell()
+    logged = [record.exc_info for record in caplog.records if record.name.startswith("task_assignor.kafka")]
+    assert len(logged) == 1
+    causes = [found[1].__cause__ for found in logged if found and found[1]]
+    assert [f"{type(cause).__name__}: {cause}" for cause in causes] == tracebacks
+
+
 def test_nobody_keeps_what_somebody_else_was_given_since() -> None:
     """Without tasks, too: a member that was away still says that its old partitions are its own."""
     config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1", "task.assignor.class": Faulty})

@@ -25,7 +25,7 @@ from task_assignor.group.wire.consumer_protocol import by_topic, merged
 from task_assignor.kafka.connections import Connections
 from task_assignor.kafka.fallback import newest_claims
 from task_assignor.kafka.joins import KeptJoins
-from task_assignor.sdk import Assignment, ConfigException, TopicPartition
+from task_assignor.sdk import Assignment, ConfigException, StreamsException, TopicPartition
 from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, shown
@@ -222,8 +222,10 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
     def _kept(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment] | None:
         try:
             return self._fall_back(topics, members)
-        except Exception:  # noqa: BLE001  (the group depends on an answer)
-            _log.exception("There is no way to place what nobody has")
+        except Exception as error:  # noqa: BLE001  (the group depends on an answer)
+            _log.error(
+                "There is no way to place what nobody has: %s", failure(error), exc_info=_worth_a_traceback(error)
+            )
             return None
 
     def _last_resort(self, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
@@ -260,7 +262,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             f"again {again}."
         )
         self.failures.append(sentence)
-        _log.error("%s", sentence, exc_info=None if isinstance(error, GivenUpError) else error)
+        _log.error("%s", sentence, exc_info=_worth_a_traceback(error))
         self.rebalance_at(time.time() + RETRY_S)
         if isinstance(error, GivenUpError) and self._ask_to_rejoin is not None:
             self._rests_until_s = time.time() + RETRY_S
@@ -274,6 +276,16 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._rests_until_s = 0.0
         if self._ask_to_rejoin is not None:
             self._ask_to_rejoin()
+
+
+def _worth_a_traceback(error: BaseException) -> BaseException | None:
+    """The error, if somebody else's code is on the way to it; of our own calls alone its message says all."""
+    trace = error.__traceback__
+    while trace is not None:
+        if not str(trace.tb_frame.f_globals.get("__name__")).startswith("task_assignor."):
+            return error
+        trace = trace.tb_next
+    return None if error.__cause__ is None and isinstance(error, GivenUpError | StreamsException) else error
 
 
 def topics_of(cluster: Any, members: Iterable[ConsumerMember]) -> GroupTopics:
