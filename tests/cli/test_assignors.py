@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from task_assignor.sdk import TaskId, registered_assignors
 from task_assignor.sdk.ids import ranges
 from tests.cli.conftest import Runner
+from tests.sdk.documents import document
 
 
 def register(site: Path, entry_point: str, package: str = "registered") -> None:
@@ -63,6 +65,20 @@ def test_a_name_that_two_packages_register_is_listed_as_ambiguous(
     assert (done.code, mine["class"], mine["package"]) == (1, "mine_one:A, mine_two:B", "one 1.0, two 1.0")
     assert "Several packages register this name (mine_one:A, mine_two:B). Give the dotted path." in mine["error"]
     assert "CANNOT BE USED" in run("assignors").out
+
+
+def test_an_ambiguous_name_that_consumer_groups_know_too_is_said_to_be_ambiguous(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said that `sticky` decides about no tasks; for a group it still is what it was."""
+    register(tmp_path, "sticky = mine_one:A", "one")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = run("plan", "-", "-a", "sticky", "--json", stdin=json.dumps(document()).encode())
+    assert done.code == 2
+    (answer,) = done.lines
+    assert "Several packages register the task assignor sticky (mine_one:A, task_assignor." in answer["error"]
+    group = {"topics": {"t": 1}, "members": [{"id": "a", "topics": ["t"]}]}
+    assert run("plan", "-", "-a", "sticky", "--json", stdin=json.dumps(group).encode()).code == 0
 
 
 def test_an_assignor_is_listed_with_its_own_words(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

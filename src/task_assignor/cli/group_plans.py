@@ -48,6 +48,7 @@ from task_assignor.group.wire import (
     encode_stream_join_user_data,
 )
 from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, registered_assignors
+from task_assignor.sdk.assignor_classes import registrations
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import counted, listed, printable, shown
 
@@ -150,6 +151,12 @@ class GroupPlanner:
         """What is wrong with a document that is no group where only groups can be meant."""
         if record.error is not None and not isinstance(record.document, dict):
             return str(record.error)
+        several = registrations().get(str(self._name), [])
+        if len(several) > 1:
+            return (
+                f"$: Several packages register the task assignor {self._name} "
+                f"({', '.join(point.value for point in several)}). Give the dotted path."
+            )
         return (
             f"$: The document must be a consumer group, with topics and members: the assignor {self._name} decides about no "
             f"tasks. Task assignors are: {listed(registered_assignors())}."
