@@ -75,8 +75,9 @@ class RunWorld:
         self.storage.on_created = self._created
         self.upkeep = Upkeep(
             merged_bytes=chance.choice((1_000, 1_500, 3_000, 128 << 20)),
-            retention_ms=chance.choice((0, 0, 300, 1 << 40)),
+            retention_ms=chance.choice((0, 0, 300, 2_000, 1 << 40)),
             history_bytes=chance.choice((1_000, 16 << 20)),
+            now_ms=lambda: self.actors.now,
         )
         self.every = chance.choice((1, 2, 3, 8))
         self.late = chance.choice((0.5, 2, 3))
@@ -291,6 +292,7 @@ class RunWorld:
         """As another engine does: list files, and read them later."""
         least, began = self.confirmed, self.actors.now
         files = committed_outputs(_RUN, "out")
+        self.actors.point(int(10 ** self.chance.uniform(-1, 3)))
         tables = []
         for one in files:
             self.actors.point()

@@ -20,18 +20,17 @@ from task_assignor.runtime.storage import as_document
 from task_assignor.sdk import StreamsException
 from tests.runtime.simulated_checks import check_commit
 from tests.runtime.simulated_outputs import Merging, check_outputs
-from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.simulated_work import APPLICATION, RUN
 
 if TYPE_CHECKING:
     from tests.runtime.simulation import World
 
 
-def open_log(storage: MemoryStorage) -> CommitLog:
+def open_log(world: World) -> CommitLog:
     """The log, without what is real in files of outputs."""
-    upkeep = Upkeep(retention_ms=500)
-    log = CommitLog(RUN, upkeep, storage)
-    log._checkpoints._compaction = Merging(storage, upkeep)
+    upkeep = Upkeep(retention_ms=500, now_ms=lambda: world.now_ms)
+    log = CommitLog(RUN, upkeep, world.storage)
+    log._checkpoints._compaction = Merging(world.storage, upkeep)
     return log
 
 
@@ -39,7 +38,7 @@ def new_coordinator(world: World) -> Coordinator:
     """As an application does it: open an epoch, go on from the newest checkpoint and what follows it."""
     reads = (("left", "right"), ("alone",), ("fed",))
     sources = {task: reads[task.subtopology] for task in world.tasks}
-    log = open_log(world.storage)
+    log = open_log(world)
     opening = log.open_epoch(APPLICATION, "a coordinator", world.now_ms)
     progress = Progress.after(
         *log.opened(),

@@ -221,7 +221,7 @@ class World:
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
         self.background: list[Callable[[], None]] = []
         """What the coordinator writes and deletes when there is time for it."""
-        self.log = open_log(self.storage)
+        self.log = open_log(self)
         self.coordinator = new_coordinator(self)
         self.clients: list[SimulatedClient] = []
         for spec in self.specs[:clients]:

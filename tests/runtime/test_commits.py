@@ -236,7 +236,7 @@ def test_a_replaced_coordinator_that_wakes_up_while_it_tidies_takes_nothing_from
         new.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
         if number % 5 == 0:
             new.write_checkpoint(number, SavedProgress())
-    asleep._checkpoints._tidy(before, now)
+    asleep._checkpoints._tidy(before, now, 0)
     assert CommitLog(folder.root).checkpoint().number == 35
     assert [record.number for record in CommitLog(folder.root).records()] == list(range(40))
 

@@ -120,7 +120,7 @@ class Run:
     def __init__(self, root: Path, upkeep: Upkeep | None = None, ending: str = ".arrow") -> None:
         self.root = root
         self.ending = ending
-        self.upkeep = upkeep or Upkeep(retention_ms=0)
+        self.upkeep = attrs.evolve(upkeep or Upkeep(retention_ms=0), now_ms=lambda: self.now_ms)
         self.storage = LocalStorage(root, is_durable=False)
         description = RunDescription("app", "a run", {}, "topics", {"out": None})
         self.storage.put(APPLICATION, as_document(description))
@@ -278,6 +278,21 @@ def test_who_has_listed_files_can_read_them_for_a_while(tmp_path: Path) -> None:
     assert not any(Path(file).exists() for file in listed[0][1])
     assert len(list((tmp_path / "replaced").iterdir())) <= 5
     run.check()
+
+
+def test_a_late_checkpoint_takes_no_files_from_who_has_listed_them_before_it(tmp_path: Path) -> None:
+    """How long they stay was counted from the commit that it is of: they went with the next one."""
+    run = Run(tmp_path, Upkeep(retention_ms=1_000))
+    run.go_on(4, every=5)
+    run.now_ms += 5_000
+    listed = committed_files(tmp_path, "out")
+    for _ in range(2):
+        run.checkpoint()
+        run.commit(1)
+        assert all(Path(file).exists() for file in listed)
+    run.now_ms += 1_000
+    run.checkpoint()
+    assert not any(Path(file).exists() for file in listed)
 
 
 def test_who_reads_while_files_go_reads_those_that_took_their_place(

@@ -9,8 +9,8 @@ before it has gone; then that is what it misses. What else can be deleted is in 
 
 The files of outputs are listed in the checkpoint, so who reads an output needs no history; small ones are merged when a
 checkpoint is written (`compaction`). Those that were merged are named in `replaced/<number>-<ms since the epoch>.json` when
-the checkpoint that replaced them is the second newest, and deleted when that is long enough ago for all who may have listed
-them before.
+another one follows the checkpoint that replaced them, and deleted when that is long enough ago for all who may have listed
+them before: however late it was written, it was there by then.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ class Checkpoints:
         # A coordinator that was replaced may have written one of its last records meanwhile.
         replaced = replaced[before.number + 1 - numbers[0] :]
         records = [one.record for one in replaced]
-        self._list_replaced(before)
+        now_ms = self._upkeep.now_ms()
+        self._list_replaced(before, now_ms)
         files, written = files_after(before, records)
         cuts = [marker.commit for marker in checkpoint.state.markers]
         merged = self._compaction.merge(files, checkpoint.number, checkpoint.epoch, cuts)
@@ -200,7 +201,6 @@ class Checkpoints:
         checkpoint = msgspec.structs.replace(
             checkpoint,
             history=self._newest_of((*history, segment)),
-            at_ms=records[-1].committed_at_ms,
             outputs=files.saved(),
             replaced=tuple(merged),
             written=written,
@@ -208,7 +208,7 @@ class Checkpoints:
         self._storage.put(_name(checkpoint.number), as_document(checkpoint))
         try:
             if not self._is_replaced(checkpoint):
-                self._tidy(before, checkpoint)
+                self._tidy(before, checkpoint, now_ms)
         except OSError:
             # It takes up space, and is looked for again with the next checkpoint.
             self._looks_for_orphans = True
@@ -231,7 +231,7 @@ class Checkpoints:
     def _epoch_of(self, number: int) -> int:
         return open_document(self._storage, commit_name(number), CommitRecord).epoch
 
-    def _tidy(self, before: Checkpoint, now: Checkpoint) -> None:
+    def _tidy(self, before: Checkpoint, now: Checkpoint, now_ms: int) -> None:
         """Delete what neither of these two checkpoints needs; what a crash leaves is found the next time.
 
         Never what is newer: a coordinator that is replaced meanwhile may wake up here, and all that is newer is the other one's.
@@ -249,21 +249,21 @@ class Checkpoints:
         )
         files = (name for folder in FOLDERS for name in self._storage.list_below(folder))
         self._storage.delete([*old, *obsolete(files, before, now)])
-        self._delete_replaced(before, now)
+        self._delete_replaced(before, now, now_ms)
         self._delete_orphans(before, now)
 
-    def _list_replaced(self, counts: Checkpoint) -> None:
+    def _list_replaced(self, counts: Checkpoint, now_ms: int) -> None:
         """Write down what a checkpoint has replaced, which counts; another one follows it."""
         if counts.replaced:
-            name = f"{REPLACED}/{counts.number:012d}-{counts.at_ms:013d}.json"
+            name = f"{REPLACED}/{counts.number:012d}-{now_ms:013d}.json"
             self._storage.put(name, as_document(_Replaced(counts.replaced)))
 
-    def _delete_replaced(self, before: Checkpoint, now: Checkpoint) -> None:
+    def _delete_replaced(self, before: Checkpoint, now: Checkpoint, now_ms: int) -> None:
         """Delete files that were replaced so long ago that nobody reads them any more."""
         due = [
             name
             for name, number, at_ms in self._lists()
-            if number <= before.number and at_ms + self._upkeep.retention_ms <= now.at_ms
+            if number <= before.number and at_ms + self._upkeep.retention_ms <= now_ms
         ]
         if due:
             needed = {path for found in (before, now) for path in OutputFiles.load(found.outputs).paths()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import pyarrow as pa
@@ -25,12 +26,14 @@ class Upkeep:
         merged_bytes: files are merged up to about this size.
         retention_ms: files whose rows are in merged ones stay so long.
         history_bytes: about so many bytes of what commits said are kept, the newest.
+        now_ms: tells the time, milliseconds since the epoch.
     """
 
     compression: str | None = None
     merged_bytes: int = MERGED_BYTES
     retention_ms: int = 600_000
     history_bytes: int = 16 << 20
+    now_ms: Callable[[], int] = lambda: round(time.time() * 1000)
 
 
 class Compaction:

@@ -118,7 +118,6 @@ class Checkpoint(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
         history: names of the files that hold what the records said, in order.
         columns: output -> column -> type, so far.
         state: how far every task is.
-        at_ms: when the record was committed, milliseconds since the epoch.
         outputs: the files that hold the rows of outputs.
         replaced: files of outputs that count no more, since their rows are in others; the checkpoint before has them.
         written: folder of outputs or repartition topics -> the last batch of which a file was committed there.
@@ -130,7 +129,6 @@ class Checkpoint(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     history: tuple[str, ...] = ()
     columns: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     state: SavedProgress = SavedProgress()
-    at_ms: int = 0
     outputs: SavedOutputs = SavedOutputs()
     replaced: tuple[str, ...] = ()
     written: Mapping[str, Count] = msgspec.field(default_factory=dict)
