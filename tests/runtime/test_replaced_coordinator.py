@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task_assignor.runtime import CommitLog, CommitLogException, read_output
+from task_assignor.runtime import CommitLog, CommitLogException, committed_files, read_output
 from task_assignor.runtime.checkpoints import commit_name
 from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
@@ -69,6 +69,37 @@ def test_checkpoints_of_a_replaced_coordinator_do_not_delete_what_its_successor_
     assert [record.number for record in CommitLog(folder.root).records()] == list(range(12))
     assert len(folder.layout.storage.list("replaced")) <= 1
     assert len(list((folder.root / "checkpoints").iterdir())) == 2
+
+
+def test_what_a_replaced_coordinator_has_merged_stays_for_who_has_listed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint counted until that of its successor was there, which knew nothing of it: its files went with the next one."""
+    folder, now_ms, listed = Folder(tmp_path), 0, list[str]()
+    upkeep = Upkeep(retention_ms=1_000, now_ms=lambda: now_ms)
+    asleep, successor = CommitLog(folder.root, upkeep), CommitLog(folder.root, upkeep)
+    asleep.open_epoch("app", "the first", 0)
+    for number in (1, 2):
+        asleep.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}))
+    successor.open_epoch("app", "the second", 0)
+    newest = successor._checkpoints.newest
+
+    def wakes() -> Checkpoint:
+        found = newest()
+        monkeypatch.undo()
+        asleep.write_checkpoint(2, SavedProgress())
+        listed.extend(committed_files(folder.root, "out"))
+        return found
+
+    monkeypatch.setattr(successor._checkpoints, "newest", wakes)
+    for number in range(4, 12):
+        now_ms += 1_000 * (number > 8)
+        successor.append(folder.record(number, {0: folder.file(0, number, 1, _rows(number))}, epoch=2))
+        successor.write_checkpoint(number, SavedProgress())
+        assert now_ms or all(Path(file).exists() for file in listed), f"gone with checkpoint {number}"
+    assert len(listed) == 2
+    assert not any(Path(file).exists() for file in listed)
+    assert read_output(folder.root, "out").column("x").to_pylist() == [1, 2, *range(4, 12)]
 
 
 @pytest.mark.parametrize("begins", [0, 3])

@@ -32,7 +32,7 @@ from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value
-from task_assignor.runtime.machines.output_files import OutputFiles, files_after
+from task_assignor.runtime.machines.output_files import OutputFiles, files_after, merged_at
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.retention import FOLDERS, WRITTEN, obsolete, orphans
 from task_assignor.runtime.storage import Storage, as_document, open_document, read_document
@@ -96,6 +96,8 @@ class Checkpoints:
         self._compaction = Compaction(storage, self._upkeep)
         self._looks_for_orphans = True
         """Somebody has died, or was replaced: files may be there that nothing names."""
+        self._merged_by_others: list[str] = []
+        """Files that the next checkpoint names as replaced, though none before it has them."""
         self._told: set[str] = set()
         """Files of the history that cannot be read; that was told."""
 
@@ -202,10 +204,11 @@ class Checkpoints:
             checkpoint,
             history=self._newest_of((*history, segment)),
             outputs=files.saved(),
-            replaced=tuple(merged),
+            replaced=(*merged, *self._merged_by_others),
             written=written,
         )
         self._storage.put(_name(checkpoint.number), as_document(checkpoint))
+        self._merged_by_others = []
         try:
             if not self._is_replaced(checkpoint):
                 self._tidy(before, checkpoint, now_ms)
@@ -291,7 +294,9 @@ class Checkpoints:
         if self._looks_for_orphans:
             names = (name for folder in WRITTEN for name in self._storage.list_below(folder))
             found = orphans(names, before, now, set(self._replaced_in(name for name, *_ in self._lists())))
-            self._storage.delete(found.gone)
+            # A checkpoint of who was replaced may have counted until this one's was there: somebody may have listed its files.
+            self._merged_by_others = [name for name in found.gone if merged_at(name) is not None]
+            self._storage.delete(name for name in found.gone if merged_at(name) is None)
             self._looks_for_orphans = found.is_unsure
 
     def _opens_an_epoch(self, number: int) -> bool:

@@ -119,7 +119,8 @@ class Checkpoint(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
         columns: output -> column -> type, so far.
         state: how far every task is.
         outputs: the files that hold the rows of outputs.
-        replaced: files of outputs that count no more, since their rows are in others; the checkpoint before has them.
+        replaced: files of outputs that count no more, since their rows are in others; the checkpoint before has them, or one of a
+            coordinator that was replaced.
         written: folder of outputs or repartition topics -> the last batch of which a file was committed there.
     """
 
