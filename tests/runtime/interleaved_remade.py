@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException, append_topic, delete_records, write_topic
 from task_assignor.runtime import topic_versions as versions
-from task_assignor.runtime.storage import Data, open_document
+from task_assignor.runtime.storage import open_document
 from tests.runtime.interleaved_topics import DISK, PARTITIONS, ROOT, TOPIC, number_of, patched
 from tests.runtime.interleaving import Interleaving, SteppedStorage
 from tests.runtime.support import make_former
@@ -42,32 +41,6 @@ class Life:
     newest: int = -1
 
 
-class _SleepyStorage(SteppedStorage):
-    """Whoever is about to write a version, to look which lists are needed, or to delete may sleep while the topic is written anew."""
-
-    def __init__(self, actors: Interleaving, address: str) -> None:
-        super().__init__(actors, address)
-        self._sleeps = actors.chance.choice((0.0, 0.03, 0.15))
-
-    def put_if_absent(self, name: str, data: Data) -> None:
-        self._sleep()
-        super().put_if_absent(name, data)
-
-    def list(self, folder: str = "") -> list[str]:
-        if "/lists" in folder:
-            self._sleep()
-        return super().list(folder)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self._sleep()
-        super().delete(names)
-
-    def _sleep(self) -> None:
-        chance = self._all.chance
-        if chance.random() < self._sleeps:
-            self._all.point(int(10 ** chance.uniform(1.5, 3)))
-
-
 class RemadeWorld:
     """A name under which there is one topic after the other, and all who use it.
 
@@ -78,7 +51,12 @@ class RemadeWorld:
     def __init__(self, seed: int) -> None:
         self.actors = Interleaving(seed)
         self.chance = chance = self.actors.chance
-        self.storage = _SleepyStorage(self.actors, ROOT)
+        self.storage = SteppedStorage(self.actors, ROOT)
+        sleeps = chance.choice((0.0, 0.03, 0.15))
+        # Whoever is about to write a version, to look which lists are needed, or to delete: meanwhile the topic is written anew.
+        self.storage.sleepy = lambda what, name: (
+            sleeps if what in ("put_if_absent", "delete") or (what == "list" and "/lists" in name) else 0
+        )
         self.storage.on_created = self._created
         self.kept = chance.choice((2, 3, 5, 20))
         self.listed = chance.choice((1, 2, 3, 8))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import attrs
@@ -28,7 +29,8 @@ from task_assignor.runtime.machines.records import (
     TaskSnapshot,
     part_path,
 )
-from task_assignor.runtime.outputs import committed_outputs
+from task_assignor.runtime.manifests import Manifests, manifest_name
+from task_assignor.runtime.outputs import committed_files, committed_outputs
 from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
 from task_assignor.runtime.storage import addresses, as_arrow, as_document, open_arrow, open_document
 from task_assignor.sdk import TaskId
@@ -49,16 +51,18 @@ class Coordinator:
         progress: how far the tasks are, as it knows.
         epoch: its epoch.
         generation: the generation that it began.
+        lists: the lists of files that it keeps.
         asked: the checkpoints that it wants to be written beside the commits, in order.
-        is_over: it has ended.
+        changed: what writes the lists that have changed, by their names.
     """
 
     log: CommitLog
     progress: Progress
     epoch: int
     generation: int
+    lists: Manifests
     asked: deque[tuple[int, SavedProgress]] = attrs.field(factory=deque)
-    is_over: bool = False
+    changed: dict[str, Callable[[], None]] = attrs.field(factory=dict)
 
 
 class RunWorld:
@@ -73,6 +77,8 @@ class RunWorld:
         self.chance = chance = self.actors.chance
         self.storage = SteppedStorage(self.actors, _RUN)
         self.storage.on_created = self._created
+        # Who is about to write a list may be replaced meanwhile.
+        self.storage.sleepy = lambda what, name: 0.3 if what == "put" and name.startswith("manifest") else 0
         self.upkeep = Upkeep(
             merged_bytes=chance.choice((1_000, 1_500, 3_000, 128 << 20)),
             retention_ms=chance.choice((0, 0, 300, 2_000, 1 << 40)),
@@ -146,28 +152,28 @@ class RunWorld:
         begun: list[Coordinator] = []
         actor = self.actors.add(name, lambda: self._coordinates(begun, often), dies)
         actor.wakes = int(10 ** self.chance.uniform(0, 3))
-        self.actors.add(f"checkpoints of {name}", lambda: self._writes_checkpoints(begun, actor), dies, actor)
+        before = actor
+        for what, work in (("checkpoints", self._write_checkpoint), ("lists", self._write_list)):
+            lives = partial(self._lives_beside, begun, before, work)
+            before = self.actors.add(f"{what} of {name}", lives, dies, actor)
 
     def _coordinates(self, begun: list[Coordinator], often: int) -> None:
-        coordinator = None
         try:
-            coordinator = self._begin()
-            begun.append(coordinator)
+            begun.append(self._begin())
             for _ in range(self.chance.randint(1, often)):
-                self._commit(coordinator)
+                self._commit(begun[0])
         except CommitLogException as error:
             if _REPLACED not in str(error):
                 raise
-        finally:
-            if coordinator is not None:
-                coordinator.is_over = True
 
     def _begin(self) -> Coordinator:
         log = CommitLog(_RUN, self.upkeep)
         opening = log.open_epoch("app", "somebody", self.actors.now)
         progress = Progress.after(*log.opened(), _SOURCES, {"t": [1 << 40] * len(_TASKS)})
         assert self.records[opening.number].epoch == opening.epoch, "its first record does not count"
-        coordinator = Coordinator(log, progress, opening.epoch, opening.generation + 1)
+        changed: dict[str, Callable[[], None]] = {}
+        lists = Manifests(_RUN, opening.epoch, ["out"], changed.__setitem__)
+        coordinator = Coordinator(log, progress, opening.epoch, opening.generation + 1, lists, changed=changed)
         assert progress.last_commit == opening.number
         self._append(coordinator, {}, rebalance=RebalanceRecord(coordinator.generation, "why", {}))
         return coordinator
@@ -243,23 +249,39 @@ class RunWorld:
         for snapshot in record.snapshots.values():
             progress.take_snapshot(snapshot)
         progress.publish(record)
+        coordinator.lists.take(record)
 
-    def _writes_checkpoints(self, begun: list[Coordinator], process: Actor) -> None:
-        while not begun or not begun[0].is_over or begun[0].asked:
-            if process.has_ended and not begun:
-                return
+    def _lives_beside(self, begun: list[Coordinator], before: Actor, work: Callable[[Coordinator], bool]) -> None:
+        """A thread of a coordinator: works until another one has ended, and nothing is left to do."""
+        is_over = is_idle = False
+        while not (is_over and is_idle):
+            is_over = before.has_ended
             self.actors.point()
-            if begun and begun[0].asked:
-                # Some are late, and several wait: also those of a coordinator that is replaced meanwhile.
-                begins = self.actors.now + int(10 ** self.chance.uniform(0, self.late))
-                while self.actors.now < begins:
-                    self.actors.point()
-                begun[0].log.write_checkpoint(*begun[0].asked.popleft())
+            is_idle = not begun or not work(begun[0])
+
+    def _write_checkpoint(self, coordinator: Coordinator) -> bool:
+        if not coordinator.asked:
+            return False
+        # Some are late, and several wait: also those of a coordinator that is replaced meanwhile.
+        begins = self.actors.now + int(10 ** self.chance.uniform(0, self.late))
+        while self.actors.now < begins:
+            self.actors.point()
+        written = coordinator.log.write_checkpoint(*coordinator.asked.popleft())
+        if written is not None:
+            coordinator.lists.take_checkpoint(written)
+        return True
+
+    def _write_list(self, coordinator: Coordinator) -> bool:
+        if not coordinator.changed:
+            return False
+        _, write = coordinator.changed.popitem()
+        write()
+        return True
 
     # Readers.
 
     def _reads(self, often: int) -> None:
-        ways = (self._read_output, self._read_marker, self._read_records, self._read_listed)
+        ways = (self._read_output, self._read_marker, self._read_records, self._read_listed, self._read_list)
         for _ in range(2 * self.chance.randint(1, often)):
             self.actors.point()
             if self.confirmed >= 0:
@@ -308,20 +330,39 @@ class RunWorld:
                 return
         self._check_prefix(pa.concat_tables(tables) if tables else pa.table({}), least)
 
+    def _list(self) -> list[str]:
+        """The files that the list for other engines has."""
+        return bytes(self.storage.open(manifest_name("out"))).decode().splitlines()
+
+    def _read_list(self) -> None:
+        """As an engine does that knows nothing of commits."""
+        try:
+            names = [file.removeprefix(f"{_RUN}/") for file in self._list()]
+            tables = [pa.ipc.open_file(self.storage.open(name)).read_all() for name in names]
+        except FileNotFoundError as error:
+            if self.upkeep.retention_ms == 1 << 40 and error.filename != manifest_name("out"):
+                raise
+            return
+        self._check_prefix(pa.concat_tables(tables) if tables else pa.table({}), 0)
+
     # What must hold.
 
     def _check(self) -> None:
+        if not self.actors.deaths:
+            assert self._list() == committed_files(_RUN, "out"), "the list is not complete"
         coordinator = self._begin()
         self._check_all(coordinator)
         for _ in range(4 * self.every):
             self._commit(coordinator)
-            if coordinator.asked:
-                written = coordinator.log.write_checkpoint(*coordinator.asked.popleft())
-                assert written is not None, "no checkpoint is written any more"
+            if self._write_checkpoint(coordinator):
+                newest = coordinator.log.checkpoint().number
+                assert newest == coordinator.progress.last_commit, "no checkpoint is written any more"
         self._check_all(coordinator)
         self._check_leftovers(coordinator)
 
     def _check_all(self, coordinator: Coordinator) -> None:
+        self._write_list(coordinator)
+        assert self._list() == committed_files(_RUN, "out")
         self._read_output()
         self._read_records()
         self._read_marker()

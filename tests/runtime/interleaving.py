@@ -64,11 +64,12 @@ class Interleaving:
     Attributes:
         chance: for all that is decided.
         now: steps so far.
+        deaths: how many actors have died.
     """
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.now = 0
+        self.now = self.deaths = 0
         self._goes_on = self.chance.choice((0.2, 0.6, 0.9))
         self._sleeps = self.chance.choice((0.0, 0.01, 0.05))
         self._longest = self.chance.choice((1.5, 2.5, 3.5))
@@ -111,6 +112,7 @@ class Interleaving:
             return
         if actor.dies and self.chance.random() < actor.dies:
             (actor.of or actor).has_died = True
+            self.deaths += 1
         if self.now > _MOST_STEPS and self._error is None:
             self._error = AssertionError(f"{actor.name} does not come to an end")
         if actor.is_dead or self._error is not None:
@@ -172,6 +174,7 @@ class SteppedStorage(MemoryStorage):
 
     Attributes:
         fails: with this chance a put is an error, and nobody knows whether the object is there.
+        sleepy: how likely it is that somebody sleeps before what is done (the name of a method) with a name; 0: as before all else.
         on_created: called with the name of what was put because it was absent, before anybody else goes on.
     """
 
@@ -180,14 +183,17 @@ class SteppedStorage(MemoryStorage):
         self.address = address
         self._all = actors
         self.fails = 0.0
+        self.sleepy: Callable[[str, str], float] = lambda what, name: 0.0
         self.on_created: Callable[[str], None] = lambda name: None
         self._exclusive: set[str] = set()
 
     def put(self, name: str, data: Data) -> None:
+        self._may_sleep("put", name)
         with self._step(name, fails=True):
             super().put(name, data)
 
     def put_if_absent(self, name: str, data: Data) -> None:
+        self._may_sleep("put_if_absent", name)
         with self._step(name, fails=True):
             if name in self.objects:
                 raise FileExistsError(errno.EEXIST, "File exists", name)
@@ -209,6 +215,7 @@ class SteppedStorage(MemoryStorage):
             return super().size(name)
 
     def list(self, folder: str = "") -> list[str]:
+        self._may_sleep("list", folder)
         with self._step(folder):
             for _ in range(_LOOKS):
                 names = sorted(self._directly_in(folder))
@@ -229,6 +236,8 @@ class SteppedStorage(MemoryStorage):
         return {f"{prefix}{first}{slash}" for first, slash, _ in parts}
 
     def delete(self, names: Iterable[str]) -> None:
+        names = list(names)
+        self._may_sleep("delete", *names[:1] or [""])
         for name in names:
             with self._step(name):
                 super().delete([name])
@@ -236,6 +245,11 @@ class SteppedStorage(MemoryStorage):
     def for_all(self, function: Callable[..., None], things: Iterable[object]) -> None:
         for thing in list(things):
             function(thing)
+
+    def _may_sleep(self, what: str, name: str) -> None:
+        likely = self.sleepy(what, name)
+        if likely and self._all.chance.random() < likely:
+            self._all.point(int(10 ** self._all.chance.uniform(1.5, 3)))
 
     @contextmanager
     def _step(self, name: str, *, fails: bool = False) -> Iterator[None]:

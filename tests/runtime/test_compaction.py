@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -530,16 +530,19 @@ def test_a_run_merges_while_others_read(tmp_path: Path, file_format: str) -> Non
         assert in_order(pq.ParquetDataset(listed).read()).equals(in_order(plain_join(left, right)))
 
 
+def _listed(root: Path) -> list[str]:
+    return (root / "manifest" / "out" / "files.txt").read_text().splitlines()
+
+
 def test_lists_of_parquet_files_follow_merges(tmp_path: Path) -> None:
     run = Run(tmp_path, ending=PARQUET)
-    written: dict[str, bytes] = {}
-    manifests = Manifests(str(tmp_path), ["out"], lambda name, content: written.update({name: content()}))
+    manifests = Manifests(str(tmp_path), run.epoch, ["out"], lambda _, write: write())
     append = run.log.append
 
     def append_and_tell(record: CommitRecord) -> None:
         append(record)
         manifests.take(record)
-        assert written["manifest/out/files.txt"].decode().splitlines() == committed_files(tmp_path, "out")
+        assert _listed(tmp_path) == committed_files(tmp_path, "out")
 
     run.log.append = append_and_tell  # type: ignore[method-assign]
     for _ in range(3):
@@ -548,5 +551,19 @@ def test_lists_of_parquet_files_follow_merges(tmp_path: Path) -> None:
         written_checkpoint = run.log.write_checkpoint(run.number, SavedProgress())
         assert written_checkpoint is not None
         manifests.take_checkpoint(written_checkpoint)
-        assert written["manifest/out/files.txt"].decode().splitlines() == committed_files(tmp_path, "out")
+        assert _listed(tmp_path) == committed_files(tmp_path, "out")
     assert len(committed_files(tmp_path, "out")) == 2
+
+
+def test_a_replaced_coordinator_that_wakes_up_leaves_no_list_of_before(tmp_path: Path) -> None:
+    """It put its own over that of its successor: rows were missing, and files were named that had been merged and deleted."""
+    run = Run(tmp_path, ending=PARQUET)
+    run.commit(1)
+    asleep: dict[str, Callable[[], None]] = {}
+    Manifests(str(tmp_path), run.epoch, ["out"], asleep.__setitem__)
+    run.open()
+    run.go_on(12, every=4)
+    Manifests(str(tmp_path), run.epoch, ["out"], lambda _, write: write())
+    for write in asleep.values():
+        write()
+    assert _listed(tmp_path) == committed_files(tmp_path, "out")

@@ -16,7 +16,7 @@ from tests.runtime.simulated_storage import MemoryStorage
 def test_a_run_that_goes_on_for_months_keeps_the_newest_events(tmp_path: Path) -> None:
     """Each rebalance says where all tasks are, so all of them would be hundreds of megabytes."""
     log = RunLog(MemoryStorage(), "shop", 1)
-    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), [], log.document))
+    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), 1, [], log.document))
     for generation in range(1, 2_501):
         recorder(Rebalanced(generation, "client a joined", {}))
     recorder(ResultRefused("a", TaskId(0, 0), 3, 1, "it was ordered again"))
@@ -33,7 +33,7 @@ def test_a_run_that_goes_on_for_months_keeps_the_newest_events(tmp_path: Path) -
 def test_a_result_tells_of_its_run_and_of_what_was_left_out(tmp_path: Path) -> None:
     """It counted the batches of all runs in the folder beside its own rows, and half of the records could be late without a word."""
     log = RunLog(MemoryStorage(), "shop", 1)
-    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), [], log.document))
+    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), 1, [], log.document))
     for commit, counters in ((8, {"late": 3, "other": 5}), (9, {"late": 1, "bad_records": 1})):
         batches = {TaskId(0, 0): commit, TaskId(0, 1): commit}
         recorder(BatchesCommitted(commit, 1, batches, 10, 2, {}, 0.1, 0, counters=counters))
@@ -48,7 +48,7 @@ def test_a_result_tells_of_its_run_and_of_what_was_left_out(tmp_path: Path) -> N
 def test_a_result_says_that_a_changed_processor_has_seen_nothing(tmp_path: Path) -> None:
     """Who changes a cell and runs it again in the same folder finds the rows of the old one there."""
     log = RunLog(MemoryStorage(), "shop", 1)
-    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), [], log.document))
+    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), 1, [], log.document))
     hint = "No rows were new (a processor that was changed sees those of before in another run_dir only)."
     assert hint in str(recorder.result("shop", "run", 7))
     assert hint not in str(recorder.result("shop", "run", 0))
@@ -65,7 +65,7 @@ def test_a_result_says_that_a_changed_processor_has_seen_nothing(tmp_path: Path)
 def test_a_result_tells_what_was_in_kafka_already(tmp_path: Path) -> None:
     """Where the folder of the run was lost it had so many rows read and none written, without a word."""
     log = RunLog(MemoryStorage(), "shop", 1)
-    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), [], log.document))
+    recorder = Recorder(None, None, Metrics("shop"), log, Manifests(str(tmp_path), 1, [], log.document))
     tasks = TaskId(0, 0), TaskId(0, 1)
     recorder(BatchesCommitted(2, 1, dict.fromkeys(tasks, 0), 30, 2, {}, 0.1, 0, found={tasks[1]: 20}))
     recorder.close()

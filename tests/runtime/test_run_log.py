@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,13 +105,13 @@ def test_what_could_not_be_written_for_a_while_is_written_then(
     storage, tried = LocalStorage(tmp_path), threading.Semaphore(0)
     log = RunLog(storage, "shop", 1)
 
-    def content() -> bytes:
+    def write(name: str) -> None:
         tried.release()
-        return b"file\n"
+        storage.put(name, b"file\n")
 
     log.state(ApplicationStateBuilder().build())
-    for name in ("one", "other"):
-        log.document(f"manifest/{name}/files.txt", content)
+    for name in ("manifest/one/files.txt", "manifest/other/files.txt"):
+        log.document(name, partial(write, name))
     for number in range(3):
         assert tried.acquire(timeout=60)
         log.line(f"{number}")
@@ -134,15 +135,10 @@ def test_of_lines_that_cannot_be_written_the_newest_wait_and_the_others_are_coun
     for number in range(200):
         log.line(json.dumps({"event": "x", "number": number}))
     waited = threading.Event()
-
-    def content() -> bytes:
-        waited.set()
-        return b""
-
     # Documents come before lines, so at the second one those lines have been looked at.
     for name in ("one", "other"):
         waited.clear()
-        log.document(name, content)
+        log.document(name, waited.set)
         assert waited.wait(60)
     (tmp_path / "log").unlink()
     log.line(json.dumps({"event": "x", "number": 200}))
@@ -171,10 +167,10 @@ def test_whatever_cannot_be_written_the_rest_is(
     """The log ended, without a word, at whatever was neither the storage's error nor ours."""
     log = RunLog(LocalStorage(tmp_path), "shop", 1)
 
-    def content() -> bytes:
+    def write() -> None:
         raise error
 
-    log.document("manifest/one/files.txt", content)
+    log.document("manifest/one/files.txt", write)
     log.line('{"event": "Last"}')
     log.close()
     assert [line["event"] for line in read_log(LocalStorage(tmp_path))] == ["Last"]

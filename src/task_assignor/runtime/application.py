@@ -315,7 +315,9 @@ class StreamsApplication:
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)
                 self._topics_at.begin_run()
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
-                recorder = Recorder(self._told(on_event, until), on_line, self._metrics, log, self._manifests(log))
+                recorder = Recorder(
+                    self._told(on_event, until), on_line, self._metrics, log, self._manifests(log, opening.epoch)
+                )
                 # A listener that has raised may do so again at the end.
                 with closing(recorder), alone_with(self._launcher):
                     self._run(run.run_id, commits, opening, progress, recorder, log, waits, is_continuous=is_continuous)
@@ -368,11 +370,10 @@ class StreamsApplication:
         given = self._options
         return Upkeep(given.compression, retention_ms=given.output_retention_ms, history_bytes=given.history_bytes)
 
-    def _manifests(self, log: RunLog) -> Manifests:
+    def _manifests(self, log: RunLog, epoch: int) -> Manifests:
         outputs = [output for sub in self._topology.sub_topologies for output in sub.written]
-        return Manifests(
-            self._layout.run_dir, [output.name for output in outputs if output.format == "parquet"], log.document
-        )
+        names = [output.name for output in outputs if output.format == "parquet"]
+        return Manifests(self._layout.run_dir, epoch, names, log.document)
 
     def _told(self, on_event: Callable[[RunEvent], None] | None, until: Until) -> Callable[[RunEvent], None] | None:
         """Who is told of events, the condition under which the run ends included."""

@@ -210,7 +210,9 @@ class Checkpoints:
         self._storage.put(_name(checkpoint.number), as_document(checkpoint))
         self._merged_by_others = []
         try:
-            if not self._is_replaced(checkpoint):
+            # If none has begun, whoever begins later goes on from this checkpoint. Else the other one may be writing one that follows
+            # an older one than `before`, and has files in it that were replaced in this one's past, but not in its own.
+            if not self.is_replaced(checkpoint.epoch):
                 self._tidy(before, checkpoint, now_ms)
         except OSError:
             # It takes up space, and is looked for again with the next checkpoint.
@@ -218,17 +220,13 @@ class Checkpoints:
             _log.warning("What checkpoint %d has replaced could not be deleted", checkpoint.number, exc_info=True)
         return checkpoint
 
-    def _is_replaced(self, now: Checkpoint) -> bool:
-        """Whether another coordinator has begun, now that this checkpoint is written.
-
-        If none has, whoever begins later goes on from this checkpoint. Else the other one may be writing one that follows
-        an older one than `before`, and has files in it that were replaced in this one's past, but not in its own.
-        """
+    def is_replaced(self, epoch: int) -> bool:
+        """Whether another coordinator has begun since the one of this epoch; True also where nobody can say."""
         numbers = numbers_in(self._storage, COMMITS)
         try:
-            return bool(numbers) and self._epoch_of(numbers[-1]) > now.epoch
+            return bool(numbers) and self._epoch_of(numbers[-1]) > epoch
         except (FileNotFoundError, ValueError):
-            # It has gone for a checkpoint, which was not this one's; or nobody knows whose it is.
+            # It has gone for a checkpoint, which was another one's; or it is damaged.
             return True
 
     def _epoch_of(self, number: int) -> int:

@@ -124,6 +124,10 @@ class CommitLog:
 
         return self._at_newest(read)
 
+    def is_replaced(self, epoch: int) -> bool:
+        """Whether another coordinator has begun since the one of this epoch; True also where nobody can say."""
+        return self._checkpoints.is_replaced(epoch)
+
     def offsets(self) -> dict[str, dict[int, tuple[int, str]]]:
         """How far all sources are read, whatever becomes of the newest record.
 

@@ -3,6 +3,9 @@
 Each line is the path or URL of a file, by task, then batch, as Hive's symlink tables have it. A list has the rows of all
 commits up to one of them; it follows a commit within about a second, and is complete when the run has ended. Files that are
 not in it any more, since they were merged, stay for `output_retention_ms`.
+
+A coordinator that was replaced while it slept may put an old list over a newer one. So who has put one looks whether it was
+replaced; then it puts what counts by now, unless somebody else has put something since.
 """
 
 from __future__ import annotations
@@ -28,19 +31,24 @@ class Manifests:
 
     Args:
         run_dir: the folder, whose commits so far are read.
+        epoch: the coordinator's epoch.
         outputs: the outputs whose files are Parquet's.
-        write: called with the name of a list that has changed, and what gives its content.
+        later: called with the name of a list that has changed, and what writes it.
 
     Raises:
         CommitLogException: the commits cannot be read.
     """
 
-    def __init__(self, run_dir: str, outputs: Iterable[str], write: Callable[[str, Callable[[], bytes]], None]) -> None:
+    def __init__(
+        self, run_dir: str, epoch: int, outputs: Iterable[str], later: Callable[[str, Callable[[], None]], None]
+    ) -> None:
         self._storage = RunLayout(run_dir).storage
-        self._write = write
+        self._log = CommitLog(run_dir)
+        self._epoch = epoch
+        self._later = later
         self._lock = threading.Lock()
         self._outputs = tuple(outputs)
-        self._files = CommitLog(run_dir).output_files() if self._outputs else OutputFiles()
+        self._files = self._log.output_files() if self._outputs else OutputFiles()
         self._recent: list[CommitRecord] = []
         """The records since the last checkpoint."""
         self._changed(self._outputs)
@@ -65,8 +73,19 @@ class Manifests:
 
     def _changed(self, outputs: Iterable[str]) -> None:
         for output in outputs:
-            self._write(manifest_name(output), partial(self._content, output))
+            self._later(manifest_name(output), partial(self._write, output))
 
-    def _content(self, output: str) -> bytes:
+    def _write(self, output: str) -> None:
+        name = manifest_name(output)
         with self._lock:
-            return "".join(f"{self._storage.locate(found.file.path)}\n" for found in self._files.of(output)).encode()
+            content = self._content(self._files, output)
+        self._storage.put(name, content)
+        while self._log.is_replaced(self._epoch) and self._storage.open(name) == content:
+            counts = self._content(self._log.output_files(), output)
+            if counts == content:
+                return
+            content = counts
+            self._storage.put(name, content)
+
+    def _content(self, files: OutputFiles, output: str) -> bytes:
+        return "".join(f"{self._storage.locate(found.file.path)}\n" for found in files.of(output)).encode()

@@ -59,8 +59,8 @@ class RunLog:
         """Those of the part that is being written."""
         self._dropped = 0
         """How many lines more there would be in this part, had it not been impossible to write them for so long."""
-        self._documents: dict[str, Callable[[], bytes]] = {}
-        """Name of an object -> its content, of those that are to be written anew."""
+        self._documents: dict[str, Callable[[], None]] = {}
+        """Name of an object -> what writes it, of those that are to be written anew."""
         self._states: deque[ApplicationState] = deque(maxlen=KEPT_STATES)
         """Those that are not yet written."""
         self._parts = self._written_states = 0
@@ -82,10 +82,10 @@ class RunLog:
             self._states.append(state)
         self._has_news.set()
 
-    def document(self, name: str, content: Callable[[], bytes]) -> None:
+    def document(self, name: str, write: Callable[[], None]) -> None:
         """An object is to be written anew soon, with what it has then."""
         with self._lock:
-            self._documents[name] = content
+            self._documents[name] = write
         self._has_news.set()
 
     def close(self) -> None:
@@ -125,11 +125,11 @@ class RunLog:
     def _write_documents(self) -> None:
         with self._lock:
             documents = dict(self._documents)
-        for name, content in documents.items():
-            self._storage.put(name, content())
+        for name, write in documents.items():
+            write()
             with self._lock:
                 # It may have changed meanwhile.
-                if self._documents[name] is content:
+                if self._documents[name] is write:
                     del self._documents[name]
 
     def _write_states(self) -> None:
