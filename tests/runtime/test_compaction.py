@@ -474,7 +474,7 @@ def test_what_others_put_into_the_folder_is_left_alone_and_ends_nothing(
 
 
 def test_files_of_repartition_topics_that_nobody_deleted_are_deleted(tmp_path: Path) -> None:
-    """Those that are to be read stay; those that were read before a crash go."""
+    """Those that are to be read stay; those that were read before a crash go, also where the last checkpoint still had them."""
     run = Run(tmp_path)
     paths = []
     for batch in range(4):
@@ -487,10 +487,14 @@ def test_files_of_repartition_topics_that_nobody_deleted_are_deleted(tmp_path: P
         paths.append((path, FileRef(path, seal)))
     lost = run.log.layout.repartition("pairs", TASKS[0], 2, 7)
     run.storage.put(lost, b"")
-    state = SavedProgress(repartitions={"pairs": SavedRepartition((3,), (3,), (SavedFile(paths[3][1], (1,)),))})
-    for _ in range(2):
-        run.open()
-        run.log.write_checkpoint(run.number, state)
+    for first, begins in ((2, True), (3, True), (3, False)):
+        files = tuple(SavedFile(file, (1,)) for _, file in paths[first:])
+        if begins:
+            run.open()
+        run.log.write_checkpoint(
+            run.number, SavedProgress(repartitions={"pairs": SavedRepartition((first,), (first,), files)})
+        )
+        run._append({})
     left = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "repartition").rglob("*.arrow")}
     assert left == {paths[3][0]}
 

@@ -96,15 +96,15 @@ def orphans(
         now: the newest checkpoint.
         replaced: files that were replaced by others, and stay for a while.
     """
-    named = {*replaced, *before.replaced, *now.replaced}
-    for checkpoint in (before, now):
-        named.update(OutputFiles.load(checkpoint.outputs).paths())
-        for topic in checkpoint.state.repartitions.values():
-            named.update(found.file.path for found in topic.files if found.file is not None)
+    named, needed = {*replaced, *_named(before)}, {*replaced, *_named(now)}
     gone: list[str] = []
     is_unsure = False
     for name in names:
+        if name in needed:
+            continue
         if name in named:
+            # It was read since, and who should have deleted it may have died before.
+            is_unsure = True
             continue
         merged = merged_at(name)
         counts_up_to = now.written.get(name.rpartition("/")[0], -1)
@@ -118,6 +118,14 @@ def orphans(
         elif merged is not None or _generation(name) < now.generation:
             is_unsure = True
     return Orphans(gone, is_unsure)
+
+
+def _named(checkpoint: Checkpoint) -> Iterator[str]:
+    """The files of outputs and repartition topics that a checkpoint names."""
+    yield from checkpoint.replaced
+    yield from OutputFiles.load(checkpoint.outputs).paths()
+    for topic in checkpoint.state.repartitions.values():
+        yield from (found.file.path for found in topic.files if found.file is not None)
 
 
 def _generation(name: str) -> int:
