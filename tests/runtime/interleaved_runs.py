@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import pyarrow as pa
@@ -24,11 +24,13 @@ from task_assignor.runtime.machines.records import (
     Marker,
     Part,
     RebalanceRecord,
+    RoutedFile,
     SavedStore,
     TaskCommit,
     TaskSnapshot,
     part_path,
 )
+from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.manifests import Manifests, manifest_name
 from task_assignor.runtime.outputs import committed_files, committed_outputs
 from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
@@ -36,10 +38,9 @@ from task_assignor.runtime.storage import addresses, as_arrow, as_document, open
 from task_assignor.sdk import TaskId
 from tests.runtime.interleaving import Actor, Interleaving, SteppedStorage
 
-_RUN: Final = "/interleaved"
-_TASKS: Final = (TaskId(0, 0), TaskId(0, 1))
-_SOURCES: Final = dict.fromkeys(_TASKS, ("t",))
-_REPLACED: Final = "A second coordinator runs on the same folder"
+RUN: Final = "/interleaved"
+PARTITIONS: Final = 2
+REPLACED: Final = "A second coordinator runs on the same folder"
 
 
 @attrs.define(eq=False)
@@ -52,7 +53,7 @@ class Coordinator:
         epoch: its epoch.
         generation: the generation that it began.
         lists: the lists of files that it keeps.
-        asked: the checkpoints that it wants to be written beside the commits, in order.
+        asked: what is to be written and deleted beside the commits, in order.
         changed: what writes the lists that have changed, by their names.
     """
 
@@ -61,7 +62,7 @@ class Coordinator:
     epoch: int
     generation: int
     lists: Manifests
-    asked: deque[tuple[int, SavedProgress]] = attrs.field(factory=deque)
+    asked: deque[Callable[[], None]] = attrs.field(factory=deque)
     changed: dict[str, Callable[[], None]] = attrs.field(factory=dict)
 
 
@@ -72,10 +73,15 @@ class RunWorld:
         seed: decides everything.
     """
 
+    sources: ClassVar[Mapping[TaskId, Sequence[str]]] = {
+        TaskId(0, partition): ("t",) for partition in range(PARTITIONS)
+    }
+    """What the tasks read."""
+
     def __init__(self, seed: int) -> None:
         self.actors = Interleaving(seed)
         self.chance = chance = self.actors.chance
-        self.storage = SteppedStorage(self.actors, _RUN)
+        self.storage = SteppedStorage(self.actors, RUN)
         self.storage.on_created = self._created
         # Who is about to write a list may be replaced meanwhile.
         self.storage.sleepy = lambda what, name: 0.3 if what == "put" and name.startswith("manifest") else 0
@@ -131,6 +137,10 @@ class RunWorld:
         assert not self.records or record.epoch >= self.records[-1].epoch, "one that was replaced has committed"
         for task, commit in record.tasks.items():
             assert commit.batch == len(self._batches(record.number - 1, task)), "a batch counts twice, or never"
+        self._take(record)
+
+    def _take(self, record: CommitRecord) -> None:
+        """It counts."""
         self.records.append(record)
 
     def _batches(self, number: int, task: TaskId) -> list[TaskCommit]:
@@ -139,12 +149,11 @@ class RunWorld:
 
     def _rows_at(self, number: int) -> list[int]:
         """The rows of the output after a commit."""
-        return [
-            row
-            for task in _TASKS
-            for commit in self._batches(number, task)
-            for row in _rows(task, commit.batch, commit.generation)
-        ]
+        return [row for task in self.sources for commit in self._batches(number, task) for row in self._given(commit)]
+
+    def _given(self, commit: TaskCommit) -> list[int]:
+        """The rows that a batch gives to the output."""
+        return rows_of(commit.task, commit.batch, commit.generation)
 
     # Coordinators.
 
@@ -153,7 +162,7 @@ class RunWorld:
         actor = self.actors.add(name, lambda: self._coordinates(begun, often), dies)
         actor.wakes = int(10 ** self.chance.uniform(0, 3))
         before = actor
-        for what, work in (("checkpoints", self._write_checkpoint), ("lists", self._write_list)):
+        for what, work in (("upkeep", self._do_asked), ("lists", self._write_list)):
             lives = partial(self._lives_beside, begun, before, work)
             before = self.actors.add(f"{what} of {name}", lives, dies, actor)
 
@@ -163,31 +172,34 @@ class RunWorld:
             for _ in range(self.chance.randint(1, often)):
                 self._commit(begun[0])
         except CommitLogException as error:
-            if _REPLACED not in str(error):
+            if REPLACED not in str(error):
                 raise
 
     def _begin(self) -> Coordinator:
-        log = CommitLog(_RUN, self.upkeep)
+        log = CommitLog(RUN, self.upkeep)
         opening = log.open_epoch("app", "somebody", self.actors.now)
-        progress = Progress.after(*log.opened(), _SOURCES, {"t": [1 << 40] * len(_TASKS)})
+        ends = {"t": [1 << 40] * PARTITIONS}
+        progress = Progress.after(*log.opened(), self.sources, ends, repartitions=self._repartitions())
         assert self.records[opening.number].epoch == opening.epoch, "its first record does not count"
         changed: dict[str, Callable[[], None]] = {}
-        lists = Manifests(_RUN, opening.epoch, ["out"], changed.__setitem__)
+        lists = Manifests(RUN, opening.epoch, ["out"], changed.__setitem__)
         coordinator = Coordinator(log, progress, opening.epoch, opening.generation + 1, lists, changed=changed)
         assert progress.last_commit == opening.number
         self._append(coordinator, {}, rebalance=RebalanceRecord(coordinator.generation, "why", {}))
         return coordinator
 
+    def _repartitions(self) -> Repartitions | None:
+        """What the tasks write for each other."""
+        return None
+
     def _commit(self, coordinator: Coordinator) -> None:
         """A batch of some tasks, and maybe snapshots and a marker."""
         chance, progress = self.chance, coordinator.progress
-        tasks: dict[TaskId, TaskCommit] = {}
-        for task in _TASKS:
-            if chance.random() < 0.8:
-                tasks[task] = self._process(coordinator, task)
+        done = [self._process(coordinator, task) for task in self.sources if chance.random() < 0.8]
+        tasks = {commit.task: commit for commit in done if commit is not None}
         snapshots = {
             task: self._save(coordinator, task)
-            for task in _TASKS
+            for task in self.sources
             if chance.random() < 0.2 and progress.position(task).batch >= 0
         }
         snapshots = {task: found for task, found in snapshots.items() if not progress.why_refuse(found)}
@@ -195,21 +207,32 @@ class RunWorld:
         markers = (Marker(f"m{number}", number, 0, 0),) if chance.random() < 0.1 else ()
         self._append(coordinator, tasks, snapshots=snapshots, markers=markers)
         if number % self.every == 0:
-            coordinator.asked.append((number, progress.saved()))
+            coordinator.asked.append(partial(self._write_checkpoint, coordinator, number, progress.saved()))
 
-    def _process(self, coordinator: Coordinator, task: TaskId) -> TaskCommit:
-        batch, generation = coordinator.progress.position(task).batch + 1, coordinator.generation
-        layout = RunLayout(_RUN)
-        rows = pa.table({"n": pa.array(_rows(task, batch, generation), pa.int64())})
-        files = {
-            path: self._write(path, rows)
-            for path in (layout.output("out", task, batch, generation), layout.changelog("s", task, batch, generation))
-        }
-        output, changes = files.values()
-        where = (task, batch, "c", "p", "m", "a", generation, {"t": (batch, batch + 1)})
-        return TaskCommit(*where, {"out": output}, {"s": changes}, batch + 1)
+    def _process(self, coordinator: Coordinator, task: TaskId) -> TaskCommit | None:
+        """A batch; None: there is nothing to read."""
+        batch = coordinator.progress.position(task).batch + 1
+        where = (task, batch, coordinator.generation)
+        output = self._write(RunLayout(RUN).output("out", *where), rows_of(*where))
+        return self._done(*where, {"t": (batch, batch + 1)}, {"out": output})
 
-    def _write(self, path: str, rows: pa.Table) -> FileRef:
+    def _done(
+        self,
+        task: TaskId,
+        batch: int,
+        generation: int,
+        offsets: Mapping[str, tuple[int, int]],
+        outputs: Mapping[str, FileRef],
+        repartitions: Mapping[str, RoutedFile] | None = None,
+    ) -> TaskCommit:
+        """What a task has done, with changes of its store."""
+        store = _store(task)
+        changes = self._write(RunLayout(RUN).changelog(store, task, batch, generation), [batch])
+        where = (task, batch, "c", "p", "m", "a", generation, offsets)
+        return TaskCommit(*where, outputs, {store: changes}, batch + 1, repartitions=repartitions or {})
+
+    def _write(self, path: str, numbers: Sequence[int]) -> FileRef:
+        rows = pa.table({"n": pa.array(numbers, pa.int64())})
         data, seal = as_arrow(rows)
         self.storage.put(path, data)
         return FileRef(path, seal, tuple((field.name, str(field.type)) for field in rows.schema))
@@ -217,16 +240,16 @@ class RunWorld:
     def _save(self, coordinator: Coordinator, task: TaskId) -> TaskSnapshot:
         """A snapshot in two parts, of which one may be that of the one before."""
         position, newest = coordinator.progress.position(task), coordinator.progress.recovery(task).newest
-        paths, parts = {}, []
+        paths, parts, store = {}, [], _store(task)
         if newest is not None:
-            parts.append(newest.stores["s"].parts[-1])
+            parts.append(newest.stores[store].parts[-1])
             paths[parts[0].name] = newest.paths[parts[0].name]
         name = f"{coordinator.generation:08d}.part"
-        path = part_path("s", task, position.batch, name)
-        parts.append(Part(name, self._write(path, pa.table({"n": [position.batch]})).seal))
+        path = part_path(store, task, position.batch, name)
+        parts.append(Part(name, self._write(path, [position.batch]).seal))
         paths[name] = path
         where = (task, position.batch, position.generation, position.changelog_offset, None)
-        return TaskSnapshot(*where, {"s": SavedStore("k", tuple(parts))}, paths)
+        return TaskSnapshot(*where, {store: SavedStore("k", tuple(parts))}, paths)
 
     def _append(
         self,
@@ -248,7 +271,8 @@ class RunWorld:
             progress.advance(commit)
         for snapshot in record.snapshots.values():
             progress.take_snapshot(snapshot)
-        progress.publish(record)
+        if unwanted := progress.publish(record):
+            coordinator.asked.append(partial(self.storage.delete, unwanted))
         coordinator.lists.take(record)
 
     def _lives_beside(self, begun: list[Coordinator], before: Actor, work: Callable[[Coordinator], bool]) -> None:
@@ -259,17 +283,21 @@ class RunWorld:
             self.actors.point()
             is_idle = not begun or not work(begun[0])
 
-    def _write_checkpoint(self, coordinator: Coordinator) -> bool:
+    def _do_asked(self, coordinator: Coordinator) -> bool:
         if not coordinator.asked:
             return False
         # Some are late, and several wait: also those of a coordinator that is replaced meanwhile.
         begins = self.actors.now + int(10 ** self.chance.uniform(0, self.late))
         while self.actors.now < begins:
             self.actors.point()
-        written = coordinator.log.write_checkpoint(*coordinator.asked.popleft())
+        coordinator.asked.popleft()()
+        return True
+
+    @staticmethod
+    def _write_checkpoint(coordinator: Coordinator, number: int, state: SavedProgress) -> None:
+        written = coordinator.log.write_checkpoint(number, state)
         if written is not None:
             coordinator.lists.take_checkpoint(written)
-        return True
 
     def _write_list(self, coordinator: Coordinator) -> bool:
         if not coordinator.changed:
@@ -281,7 +309,7 @@ class RunWorld:
     # Readers.
 
     def _reads(self, often: int) -> None:
-        ways = (self._read_output, self._read_marker, self._read_records, self._read_listed, self._read_list)
+        ways = (self._read_output, self._read_marker, self._read_records, self._read_listed, self._read_list_meanwhile)
         for _ in range(2 * self.chance.randint(1, often)):
             self.actors.point()
             if self.confirmed >= 0:
@@ -289,7 +317,7 @@ class RunWorld:
 
     def _read_output(self) -> None:
         least = self.confirmed
-        self._check_prefix(read_output(_RUN, "out"), least)
+        self._check_prefix(read_output(RUN, "out"), least)
 
     def _check_prefix(self, rows: pa.Table, least: int) -> None:
         found = rows.column("n").to_pylist() if rows.num_columns else []
@@ -297,23 +325,23 @@ class RunWorld:
 
     def _read_marker(self) -> None:
         known = [marker for record in self.records[: self.confirmed + 1] for marker in record.markers]
-        found = list_markers(_RUN)
+        found = list_markers(RUN)
         assert list(found)[: len(known)] == known
         if found:
             marker = self.chance.choice(found)
-            rows = read_output(_RUN, "out", marker.name)
+            rows = read_output(RUN, "out", marker.name)
             assert (rows.column("n").to_pylist() if rows.num_columns else []) == self._rows_at(marker.commit)
 
     def _read_records(self) -> None:
         least = self.confirmed
-        found = list(CommitLog(_RUN).records())
+        found = list(CommitLog(RUN).records())
         assert found == self.records[found[0].number : found[-1].number + 1]
         assert found[-1].number >= least, "records that were confirmed are not read"
 
     def _read_listed(self) -> None:
         """As another engine does: list files, and read them later."""
         least, began = self.confirmed, self.actors.now
-        files = committed_outputs(_RUN, "out")
+        files = committed_outputs(RUN, "out")
         self.actors.point(int(10 ** self.chance.uniform(-1, 3)))
         tables = []
         for one in files:
@@ -334,42 +362,45 @@ class RunWorld:
         """The files that the list for other engines has."""
         return bytes(self.storage.open(manifest_name("out"))).decode().splitlines()
 
-    def _read_list(self) -> None:
+    def _read_list(self, least: int = 0) -> None:
         """As an engine does that knows nothing of commits."""
+        names = [file.removeprefix(f"{RUN}/") for file in self._list()]
+        tables = [pa.ipc.open_file(self.storage.open(name)).read_all() for name in names]
+        self._check_prefix(pa.concat_tables(tables) if tables else pa.table({}), least)
+
+    def _read_list_meanwhile(self) -> None:
         try:
-            names = [file.removeprefix(f"{_RUN}/") for file in self._list()]
-            tables = [pa.ipc.open_file(self.storage.open(name)).read_all() for name in names]
+            self._read_list()
         except FileNotFoundError as error:
             if self.upkeep.retention_ms == 1 << 40 and error.filename != manifest_name("out"):
                 raise
-            return
-        self._check_prefix(pa.concat_tables(tables) if tables else pa.table({}), 0)
 
     # What must hold.
 
     def _check(self) -> None:
         if not self.actors.deaths:
-            assert self._list() == committed_files(_RUN, "out"), "the list is not complete"
+            self._read_list(len(self.records) - 1)
         coordinator = self._begin()
         self._check_all(coordinator)
         for _ in range(4 * self.every):
             self._commit(coordinator)
-            if self._write_checkpoint(coordinator):
-                newest = coordinator.log.checkpoint().number
-                assert newest == coordinator.progress.last_commit, "no checkpoint is written any more"
+            while self._do_asked(coordinator):
+                pass
+            last = coordinator.progress.last_commit
+            assert last % self.every or coordinator.log.checkpoint().number == last, "no checkpoint is written any more"
         self._check_all(coordinator)
         self._check_leftovers(coordinator)
 
     def _check_all(self, coordinator: Coordinator) -> None:
         self._write_list(coordinator)
-        assert self._list() == committed_files(_RUN, "out")
+        assert self._list() == committed_files(RUN, "out")
         self._read_output()
         self._read_records()
         self._read_marker()
-        for marker in list_markers(_RUN):
-            rows = read_output(_RUN, "out", marker.name)
+        for marker in list_markers(RUN):
+            rows = read_output(RUN, "out", marker.name)
             assert (rows.column("n").to_pylist() if rows.num_columns else []) == self._rows_at(marker.commit)
-        for task in _TASKS:
+        for task in self.sources:
             recovery = coordinator.progress.recovery(task)
             for snapshot in recovery.snapshots:
                 for path in snapshot.paths.values():
@@ -386,7 +417,12 @@ class RunWorld:
             assert count["replaced"] <= 2, count
 
 
-def _rows(task: TaskId, batch: int, generation: int) -> list[int]:
+def _store(task: TaskId) -> str:
+    """A store is of one sub-topology."""
+    return f"s{task.subtopology}"
+
+
+def rows_of(task: TaskId, batch: int, generation: int) -> list[int]:
     """What a task gives in a batch."""
     return [((task.partition * 10_000 + batch) * 1_000 + generation) * 10 + number for number in range(1 + batch % 3)]
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.budget import examples
 from tests.runtime.interleaved_remade import interleave_remade
+from tests.runtime.interleaved_repartitions import interleave_repartitions
 from tests.runtime.interleaved_runs import interleave_run
 from tests.runtime.interleaved_topics import interleave_topics
 
@@ -30,3 +31,10 @@ def test_a_topic_that_is_written_anew_is_not_mixed_up_with_the_one_before(seed: 
 def test_coordinators_that_replace_each_other_lose_no_commit(seed: int) -> None:
     """They commit, write checkpoints and merge, also when they were replaced; all who read meanwhile find what counts."""
     interleave_run(seed)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(8))
+def test_what_tasks_write_for_each_other_is_read_once(seed: int) -> None:
+    """Also while coordinators replace each other; what is to be read is there, and what was read goes."""
+    interleave_repartitions(seed)
