@@ -311,9 +311,12 @@ class RunWorld:
     def _reads(self, often: int) -> None:
         ways = (self._read_output, self._read_marker, self._read_records, self._read_listed, self._read_list_meanwhile)
         for _ in range(2 * self.chance.randint(1, often)):
-            self.actors.point()
+            self._sleep()
             if self.confirmed >= 0:
                 self.chance.choice(ways)()
+
+    def _sleep(self) -> None:
+        self.actors.point(int(10 ** self.chance.uniform(-1, 3)))
 
     def _read_output(self) -> None:
         least = self.confirmed
@@ -342,7 +345,7 @@ class RunWorld:
         """As another engine does: list files, and read them later."""
         least, began = self.confirmed, self.actors.now
         files = committed_outputs(RUN, "out")
-        self.actors.point(int(10 ** self.chance.uniform(-1, 3)))
+        self._sleep()
         tables = []
         for one in files:
             self.actors.point()
