@@ -13,9 +13,7 @@ import pyarrow as pa
 from task_assignor.runtime import CorruptLogException, Topic, TopicException, append_topic, delete_records, write_topic
 from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.storage import open_document
-from tests.runtime.interleaved_topics import DISK, PARTITIONS, ROOT, TOPIC, number_of, patched
-from tests.runtime.interleaving import Interleaving, SteppedStorage
-from tests.runtime.support import make_former
+from tests.runtime.interleaved_topics import DISK, PARTITIONS, ROOT, TOPIC, TopicsWorld, number_of
 
 _FOREVER: Final = 1 << 60
 
@@ -41,7 +39,7 @@ class Life:
     newest: int = -1
 
 
-class RemadeWorld:
+class RemadeWorld(TopicsWorld):
     """A name under which there is one topic after the other, and all who use it.
 
     Args:
@@ -49,54 +47,24 @@ class RemadeWorld:
     """
 
     def __init__(self, seed: int) -> None:
-        self.actors = Interleaving(seed)
-        self.chance = chance = self.actors.chance
-        self.storage = SteppedStorage(self.actors, ROOT)
-        sleeps = chance.choice((0.0, 0.03, 0.15))
+        super().__init__(seed)
+        sleeps = self.chance.choice((0.0, 0.03, 0.15))
         # Whoever is about to write a version, to look which lists are needed, or to delete: meanwhile the topic is written anew.
         self.storage.sleepy = lambda what, name: (
             sleeps if what in ("put_if_absent", "delete") or (what == "list" and "/lists" in name) else 0
         )
-        self.storage.on_created = self._created
-        self.kept = chance.choice((2, 3, 5, 20))
-        self.listed = chance.choice((1, 2, 3, 8))
         self.lives: dict[str, Life] = {}
-        self.deleted = [0] * PARTITIONS
-        """Per partition up to where somebody has begun to delete rows, of whichever topic is there then."""
         self.removals: list[list[int]] = []
         """When somebody has begun to delete the folder, and when that had ended."""
         self._creating: dict[int, int] = {}
         """Thread -> when it began to create the topic."""
-        self._numbers = itertools.count()
         self._refused: set[int] = set()
         """Rows of which it was said that they are not there."""
 
-    def run(self) -> None:
-        """Live, and check what is left.
-
-        Raises:
-            AssertionError: what must hold does not.
-        """
-        chance = self.chance
-        with patched(self.actors, self.storage, self.kept, self.listed):
-            self._create()
-            if chance.random() < 0.3 and self.kept > 2:
-                # In its format the version before another one is needed.
-                make_former(self.storage, TOPIC)
-            often = chance.choice((3, 8, 25))
-            dies = chance.choice((0, 0, 0.002, 0.01))
-            for number in range(chance.choice((1, 1, 2))):
-                self.actors.add(f"remaker {number}", self._remakes, dies / 4)
-            for number in range(chance.randint(1, 4)):
-                self.actors.add(f"appender {number}", lambda: self._appends(often), dies)
-            for number in range(chance.choice((0, 0, 1))):
-                self.actors.add(f"deleter {number}", lambda: self._deletes(often), dies)
-            for number in range(chance.randint(1, 3)):
-                self.actors.add(f"run {number}", lambda: self._reads(often))
-            self.storage.fails = chance.choice((0, 0, 0, 0.01))
-            self.actors.run()
-            self.storage.fails = 0
-            self._check()
+    def _add_actors(self) -> None:
+        self._begin()
+        _, dies = self._add_users(most_deleters=1, least_readers=1)
+        self._add(self.chance.choice((1, 1, 2)), "remaker", self._remakes, dies / 4)
 
     # What holds.
 
@@ -143,10 +111,6 @@ class RemadeWorld:
         return not self._is_safe(life)
 
     # What the actors do.
-
-    def _rows(self) -> pa.Table:
-        numbers = [next(self._numbers) for _ in range(self.chance.randint(1, 3))]
-        return pa.table({"key": [f"k{number}" for number in numbers], "n": numbers})
 
     def _create(self) -> None:
         rows = self._rows()
@@ -264,14 +228,3 @@ class RemadeWorld:
                     assert end == len(life.log[part])
                     assert start <= self.deleted[part]
                     assert topic.read(part, start, end).column("n").to_pylist() == life.log[part][start:]
-
-
-def interleave_remade(seed: int) -> RemadeWorld:
-    """One world.
-
-    Raises:
-        AssertionError: what must hold does not.
-    """
-    world = RemadeWorld(seed)
-    world.run()
-    return world

@@ -77,21 +77,10 @@ class RepartitionWorld(RunWorld):
         assert named <= there, "files that are to be read are gone"
         written = coordinator.log.checkpoint().written
         for folder, _, name in (path.rpartition("/") for path in there - named):
-            assert int(name.partition("-")[0]) > written[folder], f"{name} in {folder} is left"
+            assert int(name.partition("-")[0]) > written.get(folder, -1), f"{name} in {folder} is left"
 
 
 def _parts(task: TaskId, batch: int, generation: int) -> list[list[int]]:
     """What a task writes for others in a batch, by partition."""
     rows = rows_of(task, batch, generation)
     return [[row for row in rows if row % PARTITIONS == partition] for partition in range(PARTITIONS)]
-
-
-def interleave_repartitions(seed: int) -> RepartitionWorld:
-    """One world.
-
-    Raises:
-        AssertionError: what must hold does not.
-    """
-    world = RepartitionWorld(seed)
-    world.run()
-    return world

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
 import attrs
 import pyarrow as pa
-import pytest
 
 from task_assignor.runtime import CommitLogException, CorruptLogException, list_markers, read_output
 from task_assignor.runtime.commits import CommitLog
@@ -34,9 +31,9 @@ from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.manifests import Manifests, manifest_name
 from task_assignor.runtime.outputs import committed_files, committed_outputs
 from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
-from task_assignor.runtime.storage import addresses, as_arrow, as_document, open_arrow, open_document
+from task_assignor.runtime.storage import as_arrow, as_document, open_arrow, open_document
 from task_assignor.sdk import TaskId
-from tests.runtime.interleaving import Actor, Interleaving, SteppedStorage
+from tests.runtime.interleaving import Actor, World
 
 RUN: Final = "/interleaved"
 PARTITIONS: Final = 2
@@ -66,7 +63,7 @@ class Coordinator:
     changed: dict[str, Callable[[], None]] = attrs.field(factory=dict)
 
 
-class RunWorld:
+class RunWorld(World):
     """A run folder and all who use it.
 
     Args:
@@ -79,10 +76,8 @@ class RunWorld:
     """What the tasks read."""
 
     def __init__(self, seed: int) -> None:
-        self.actors = Interleaving(seed)
-        self.chance = chance = self.actors.chance
-        self.storage = SteppedStorage(self.actors, RUN)
-        self.storage.on_created = self._created
+        super().__init__(seed, RUN)
+        chance = self.chance
         # Who is about to write a list may be replaced meanwhile.
         self.storage.sleepy = lambda what, name: 0.3 if what == "put" and name.startswith("manifest") else 0
         self.upkeep = Upkeep(
@@ -99,31 +94,13 @@ class RunWorld:
         self.confirmed = -1
         """The newest of which somebody was told."""
 
-    def run(self) -> None:
-        """Live, and check what is left.
-
-        Raises:
-            AssertionError: what must hold does not.
-        """
+    def _add_actors(self) -> None:
         chance = self.chance
-        with self._patched():
-            description = RunDescription("app", "a run", {}, "topics", {"out": None})
-            self.storage.put(APPLICATION, as_document(description))
-            dies = chance.choice((0, 0, 0.002, 0.01))
-            often = chance.choice((4, 12, 30))
-            for number in range(chance.randint(1, 4)):
-                self._add_coordinator(f"coordinator {number}", often, dies)
-            for number in range(chance.randint(0, 3)):
-                self.actors.add(f"reader {number}", lambda: self._reads(often))
-            self.actors.run()
-            self._check()
-
-    @contextmanager
-    def _patched(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(addresses, "_storage", lambda *_: self.storage)
-            patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=self.chance.getrandbits(128), version=4))
-            yield
+        self.storage.put(APPLICATION, as_document(RunDescription("app", "a run", {}, "topics", {"out": None})))
+        often, dies = chance.choice((4, 12, 30)), chance.choice((0, 0, 0.002, 0.01))
+        for number in range(chance.randint(1, 4)):
+            self._add_coordinator(f"coordinator {number}", often, dies)
+        self._add(chance.randint(0, 3), "reader", lambda: self._reads(often))
 
     # What counts.
 
@@ -428,14 +405,3 @@ def _store(task: TaskId) -> str:
 def rows_of(task: TaskId, batch: int, generation: int) -> list[int]:
     """What a task gives in a batch."""
     return [((task.partition * 10_000 + batch) * 1_000 + generation) * 10 + number for number in range(1 + batch % 3)]
-
-
-def interleave_run(seed: int) -> RunWorld:
-    """One world.
-
-    Raises:
-        AssertionError: what must hold does not.
-    """
-    world = RunWorld(seed)
-    world.run()
-    return world

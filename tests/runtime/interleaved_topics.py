@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import uuid
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Final
@@ -25,10 +25,10 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime import topic_versions as versions
-from task_assignor.runtime.storage import addresses, open_document
+from task_assignor.runtime.storage import open_document
 from task_assignor.runtime.topic_names import lists_folder, version_name
 from task_assignor.runtime.topics import list_topics
-from tests.runtime.interleaving import Interleaving, SteppedStorage
+from tests.runtime.interleaving import World
 from tests.runtime.support import make_former
 
 ROOT: Final = "/interleaved"
@@ -48,21 +48,6 @@ def number_of(name: str) -> int | None:
     return None if topic_id and not int(number) else int(number)
 
 
-@contextmanager
-def patched(actors: Interleaving, storage: SteppedStorage, kept: int, listed: int) -> Iterator[None]:
-    """Topics are in this storage, in which so many versions are kept, and lists are made after so many appends."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(addresses, "_storage", lambda *_: storage)
-        patch.setattr(versions, "KEPT_VERSIONS", kept)
-        patch.setattr(topic_changes, "KEPT_VERSIONS", kept)
-        patch.setattr(versions, "LISTED_APPENDS", listed)
-        patch.setattr(versions, "LISTED_FILES", 3 * listed)
-        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=actors.chance.getrandbits(128), version=4))
-        patch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: actors.now / 200))
-        patch.setattr(topic_writing, "time", SimpleNamespace(sleep=lambda seconds: actors.point(int(200 * seconds))))
-        yield
-
-
 @attrs.define(eq=False)
 class Append:
     """Rows that somebody appends, or creates the topic with.
@@ -80,24 +65,79 @@ class Append:
     ended: int | None = None
 
 
-class TopicWorld:
-    """A topic and all who use it.
+class TopicsWorld(World):
+    """A name for topics and all who use it.
 
     Args:
         seed: decides everything.
     """
 
     def __init__(self, seed: int) -> None:
-        self.actors = Interleaving(seed)
-        self.chance = chance = self.actors.chance
-        self.storage = SteppedStorage(self.actors, ROOT)
-        self.storage.on_created = self._created
-        self.kept = chance.choice((2, 3, 5, 20))
-        self.listed = chance.choice((1, 2, 3, 8))
-        self._numbers = itertools.count()
-        self.appends: list[Append] = []
+        super().__init__(seed, ROOT)
+        self.kept = self.chance.choice((2, 3, 5, 20))
+        self.listed = self.chance.choice((1, 2, 3, 8))
         self.deleted = [0] * PARTITIONS
-        """Per partition up to where somebody has begun to delete."""
+        """Per partition up to where somebody has begun to delete rows, of whichever topic is there then."""
+        self._numbers = itertools.count()
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+        super()._patch(patch)
+        actors = self.actors
+        patch.setattr(versions, "KEPT_VERSIONS", self.kept)
+        patch.setattr(topic_changes, "KEPT_VERSIONS", self.kept)
+        patch.setattr(versions, "LISTED_APPENDS", self.listed)
+        patch.setattr(versions, "LISTED_FILES", 3 * self.listed)
+        patch.setattr(topics, "time", SimpleNamespace(monotonic=lambda: actors.now / 200))
+        patch.setattr(topic_writing, "time", SimpleNamespace(sleep=lambda seconds: actors.point(int(200 * seconds))))
+
+    def _begin(self) -> None:
+        """The topic is there, maybe in its former format, in which the version before another one is needed."""
+        self._create()
+        if self.chance.random() < 0.3 and self.kept > 2:
+            make_former(self.storage, TOPIC)
+
+    def _add_users(self, *, most_deleters: int, least_readers: int) -> tuple[int, float]:
+        """Those who append, delete and read; gives how often each does so, and how likely they die at a step."""
+        chance = self.chance
+        often, dies = chance.choice((3, 8, 25)), chance.choice((0, 0, 0.002, 0.01))
+        self._add(chance.randint(1, 4), "appender", lambda: self._appends(often), dies)
+        self._add(chance.choice((0, 0, *range(1, most_deleters + 1))), "deleter", lambda: self._deletes(often), dies)
+        self._add(chance.randint(least_readers, 3), "reader", lambda: self._reads(often))
+        self.storage.fails = chance.choice((0, 0, 0, 0.01))
+        return often, dies
+
+    def _rows(self, columns: Iterable[str] = ()) -> pa.Table:
+        numbers = [next(self._numbers) for _ in range(self.chance.randint(1, 3))]
+        more = {name: [f"{name}{number}" for number in numbers] for name in columns}
+        return pa.table({"key": [f"k{number}" for number in numbers], "n": numbers, **more})
+
+    @abstractmethod
+    def _create(self) -> None:
+        """Create the topic."""
+
+    @abstractmethod
+    def _appends(self, often: int) -> None:
+        """Append so often."""
+
+    @abstractmethod
+    def _deletes(self, often: int) -> None:
+        """Delete rows so often."""
+
+    @abstractmethod
+    def _reads(self, often: int) -> None:
+        """Read so often."""
+
+
+class TopicWorld(TopicsWorld):
+    """A topic that stays, and all who use it.
+
+    Args:
+        seed: decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.appends: list[Append] = []
         self.newest = -1
         """The newest version that there ever was."""
         self.log: list[list[int]] = [[] for _ in range(PARTITIONS)]
@@ -108,56 +148,28 @@ class TopicWorld:
         """Those of the topics that calls have returned, which are durable: who looks then must see so much."""
         self.is_there = False
 
-    def run(self) -> None:
-        """Live, and check what is left.
-
-        Raises:
-            AssertionError: what must hold does not.
-        """
-        chance = self.chance
-        with patched(self.actors, self.storage, self.kept, self.listed):
-            creators = chance.choice((0, 0, 2, 3))
-            if not creators:
-                self._create()
-                if chance.random() < 0.3 and self.kept > 2:
-                    make_former(self.storage, TOPIC)
-            dies = chance.choice((0, 0, 0.002, 0.02))
-            often = chance.choice((3, 8, 25))
-            for number in range(creators):
-                self.actors.add(f"creator {number}", lambda: self._creates(often), dies)
-            for number in range(chance.randint(1, 4)):
-                self.actors.add(f"appender {number}", lambda: self._appends(often), dies)
-            for number in range(chance.choice((0, 0, 1, 2))):
-                self.actors.add(f"deleter {number}", lambda: self._deletes(often), dies)
-            for number in range(chance.randint(0, 3)):
-                self.actors.add(f"reader {number}", lambda: self._reads(often))
-            self.storage.fails = chance.choice((0, 0, 0, 0.01))
-            self.actors.run()
-            self.storage.fails = 0
-            self._check()
+    def _add_actors(self) -> None:
+        creators = self.chance.choice((0, 0, 2, 3))
+        if not creators:
+            self._begin()
+        often, dies = self._add_users(most_deleters=2, least_readers=0)
+        self._add(creators, "creator", lambda: self._creates(often), dies)
 
     # What the actors do.
 
-    def _rows(self) -> tuple[pa.Table, tuple[str, ...]]:
-        numbers = [next(self._numbers) for _ in range(self.chance.randint(1, 3))]
-        columns = tuple(name for name in ("a", "b") if self.chance.random() < 0.1)
-        more = {name: [f"{name}{number}" for number in numbers] for name in columns}
-        return pa.table({"key": [f"k{number}" for number in numbers], "n": numbers, **more}), columns
-
     @contextmanager
-    def _written(self, rows: pa.Table, columns: tuple[str, ...]) -> Iterator[None]:
-        append = Append(tuple(rows.column("n").to_pylist()), columns, self.actors.now)
+    def _written(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        rows = self._rows(columns)
+        append = Append(tuple(rows.column("n").to_pylist()), tuple(columns), self.actors.now)
         self.appends.append(append)
-        yield
+        yield rows
         append.ended = self.actors.now
 
     def _returned(self, topic: Topic) -> None:
         self.ends = [max(pair) for pair in zip(self.ends, topic.end_offsets(), strict=True)]
 
     def _create(self) -> None:
-        rows, _ = self._rows()
-        rows = rows.select(["key", "n"])
-        with self._written(rows, ()):
+        with self._written(()) as rows:
             topic = write_topic(ROOT, TOPIC, rows, partitions=PARTITIONS, key=["key"])
             self.is_there = True
         self._returned(topic)
@@ -172,14 +184,17 @@ class TopicWorld:
     def _appends(self, often: int) -> None:
         for _ in range(self.chance.randint(1, often)):
             self.actors.point()
-            rows, columns = self._rows()
             known = self.is_there
             try:
-                with self._written(rows, columns):
-                    topic = append_topic(ROOT, TOPIC, rows, add_columns=bool(columns))
-                self._returned(topic)
+                self._append()
             except TopicException as error:
                 _check_told(error, DISK, *(() if known else ("There is no topic",)))
+
+    def _append(self) -> None:
+        columns = [name for name in ("a", "b") if self.chance.random() < 0.1]
+        with self._written(columns) as rows:
+            topic = append_topic(ROOT, TOPIC, rows, add_columns=bool(columns))
+        self._returned(topic)
 
     def _deletes(self, often: int) -> None:
         for _ in range(self.chance.randint(1, often)):
@@ -262,16 +277,11 @@ class TopicWorld:
         self._check_rows(Topic.open(ROOT, TOPIC))
         unnamed = self._unnamed_lists()
         for _ in range(self.listed + 2):
-            self._append_alone()
+            self._append()
         self._check_rows(Topic.open(ROOT, TOPIC))
         # Lists go when others are made; those that were needed until then go the next time.
         assert not unnamed & self._unnamed_lists(), "lists that nothing names are left"
         assert len(versions.versions_of(self.storage, TOPIC)) <= self.kept + 1
-
-    def _append_alone(self) -> None:
-        rows, columns = self._rows()
-        with self._written(rows, columns):
-            append_topic(ROOT, TOPIC, rows, add_columns=bool(columns))
 
     def _check_rows(self, topic: Topic) -> None:
         topic.check()
@@ -312,14 +322,3 @@ class TopicWorld:
             for found in version.lists if number > self.newest - self.kept else ():
                 version.read(self.storage, found)
         return set(self.storage.list(lists_folder(TOPIC, topic_id))) - named
-
-
-def interleave_topics(seed: int) -> TopicWorld:
-    """One world.
-
-    Raises:
-        AssertionError: what must hold does not.
-    """
-    world = TopicWorld(seed)
-    world.run()
-    return world

@@ -9,14 +9,17 @@ from __future__ import annotations
 import errno
 import random
 import threading
+import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 import attrs
 import pyarrow as pa
+import pytest
 
-from task_assignor.runtime.storage import Data, Storage
+from task_assignor.runtime.storage import Data, Storage, addresses
 from tests.runtime.simulated_storage import MemoryStorage
 
 _MOST_STEPS: Final = 200_000
@@ -261,3 +264,53 @@ class SteppedStorage(MemoryStorage):
             raise OSError(errno.EIO, "Input/output error", name)
         # What is done is known to the others before who has done it knows.
         self._all.point()
+
+
+class World(ABC):
+    """Actors that use one storage: who they are, and what must hold.
+
+    Args:
+        seed: decides everything.
+        address: by which the storage is found.
+    """
+
+    def __init__(self, seed: int, address: str) -> None:
+        self.actors = Interleaving(seed)
+        self.chance = self.actors.chance
+        self.storage = SteppedStorage(self.actors, address)
+        self.storage.on_created = self._created
+
+    def run(self) -> None:
+        """Live, and check what is left.
+
+        Raises:
+            AssertionError: what must hold does not.
+        """
+        with pytest.MonkeyPatch.context() as patch:
+            self._patch(patch)
+            self._add_actors()
+            self.actors.run()
+            self.storage.fails = 0
+            self._check()
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Whatever asks for a storage gets this one, and chance decides all."""
+        patch.setattr(addresses, "_storage", lambda *_: self.storage)
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=self.chance.getrandbits(128), version=4))
+
+    def _add(self, count: int, name: str, act: Callable[[], None], dies: float = 0.0) -> None:
+        """So many actors who do the same."""
+        for number in range(count):
+            self.actors.add(f"{name} {number}", act, dies)
+
+    @abstractmethod
+    def _add_actors(self) -> None:
+        """Make what is there before them, and add them."""
+
+    @abstractmethod
+    def _created(self, name: str) -> None:
+        """Somebody has put what was absent; nobody goes on yet."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """All have ended."""
