@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import attrs
 import pyarrow as pa
@@ -293,6 +294,25 @@ def test_a_late_checkpoint_takes_no_files_from_who_has_listed_them_before_it(tmp
     run.now_ms += 1_000
     run.checkpoint()
     assert not any(Path(file).exists() for file in listed)
+
+
+def test_what_was_replaced_is_written_down_once_however_often_no_checkpoint_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk there were more and more such lists."""
+    run = Run(tmp_path, Upkeep(retention_ms=1_000))
+    run.go_on(4, every=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log._checkpoints._storage, "put_all", Mock(side_effect=OSError("full")))
+        for _ in range(3):
+            run.now_ms += 100
+            run.commit(1)
+            run.commit(2)
+            with pytest.raises(OSError, match="full"):
+                run.checkpoint()
+    run.checkpoint()
+    assert len(list((tmp_path / "replaced").iterdir())) == 1
+    run.check()
 
 
 def test_who_reads_while_files_go_reads_those_that_took_their_place(

@@ -96,6 +96,8 @@ class Checkpoints:
         self._compaction = Compaction(storage, self._upkeep)
         self._looks_for_orphans = True
         """Somebody has died, or was replaced: files may be there that nothing names."""
+        self._listed = -1
+        """The checkpoint of which it was written down last what it has replaced."""
         self._merged_by_others: list[str] = []
         """Files that the next checkpoint names as replaced, though none before it has them."""
         self._told: set[str] = set()
@@ -255,9 +257,11 @@ class Checkpoints:
 
     def _list_replaced(self, counts: Checkpoint, now_ms: int) -> None:
         """Write down what a checkpoint has replaced, which counts; another one follows it."""
-        if counts.replaced:
+        # Once, however often the one that follows cannot be written.
+        if counts.replaced and counts.number != self._listed:
             name = f"{REPLACED}/{counts.number:012d}-{now_ms:013d}.json"
             self._storage.put(name, as_document(_Replaced(counts.replaced)))
+            self._listed = counts.number
 
     def _delete_replaced(self, before: Checkpoint, now: Checkpoint, now_ms: int) -> None:
         """Delete files that were replaced so long ago that nobody reads them any more."""
