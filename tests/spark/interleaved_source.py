@@ -10,8 +10,9 @@ from typing import Final, Protocol
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from task_assignor.runtime import TopicException
+from task_assignor.runtime import CorruptLogException, TopicException
 from task_assignor.spark.source import Place, TaskAssignorSource
+from tests.runtime.interleaved_remade import RemadeWorld
 from tests.runtime.interleaved_runs import RUN, RunWorld
 from tests.runtime.interleaved_topics import PARTITIONS, ROOT, TOPIC, TopicWorld
 from tests.runtime.interleaving import Interleaving
@@ -25,11 +26,11 @@ class _World(Protocol):
     def state(self) -> int:
         """The newest state of which somebody was told."""
 
-    def states(self) -> Sequence[Sequence[int]]:
-        """Per state how many rows each partition has had so far."""
+    def was_there(self, log_id: str, ends: Sequence[int], least: int) -> bool:
+        """Whether a state from this one on has had so many rows in each partition."""
 
-    def known(self, partition: int) -> Sequence[int]:
-        """The rows of a partition."""
+    def saw(self, log_id: str, partition: int, start: int, rows: list[int]) -> None:
+        """Raise AssertionError if other rows are there."""
 
 
 class _Reader:
@@ -50,13 +51,13 @@ class _Reader:
         least = self._world.state()
         rows = TaskAssignorSource(self._options)._rows()
         ends = [rows.ends.get(part, 0) for part in self._parts()]
-        assert ends in self._world.states()[least:], "rows of no state"
+        assert self._world.was_there(rows.log_id, ends, least), "rows of no state"
         places = {name: json.dumps(rows.upto(at)) for name, at in (("since", rows.starts), ("upto", rows.ends))}
         for _ in range(2):
             self._sleep()
             source = TaskAssignorSource({**self._options, **places})
             reader = source.reader(source.schema())
-            self._check(reader, reader.partitions(), rows.starts, rows.ends)
+            self._check(reader, reader.partitions(), rows.starts, rows.upto(rows.ends))
 
     def stream(self, batches: int) -> None:
         """Batches of which each may be done once more, by a reader that is told how far it and the one before go."""
@@ -76,7 +77,7 @@ class _Reader:
                 latest = reader.latestOffset(start, object())  # type: ignore[arg-type]
                 ends.append(json.loads(json.dumps(latest)))
             starts = start["ends"] if done else ends[0]["starts"]
-            self._check(reader, reader.partitions(start, ends[done]), starts, ends[done]["ends"])
+            self._check(reader, reader.partitions(start, ends[done]), starts, ends[done])
             done += self._chance.random() < 0.7
 
     def _parts(self) -> list[str]:
@@ -91,7 +92,7 @@ class _Reader:
         reader: DataSourceReader | DataSourceStreamReader,
         partitions: Iterable[InputPartition],
         starts: Mapping[str, int],
-        ends: Mapping[str, int],
+        end: Place,
     ) -> None:
         """Other processes read what was planned."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(PARTITIONS)]
@@ -102,9 +103,9 @@ class _Reader:
                 for row in batch.to_pylist():
                     found[row["partition"]].append((row["offset"], row["n"]))
         for partition, part in enumerate(self._parts()):
-            offsets = range(starts.get(part, 0), ends.get(part, 0))
-            known = self._world.known(partition)
-            assert found[partition] == [(offset, known[offset]) for offset in offsets], f"partition {partition}"
+            first = starts.get(part, 0)
+            assert [offset for offset, _ in found[partition]] == list(range(first, end["ends"].get(part, 0)))
+            self._world.saw(end["id"], partition, first, [row for _, row in found[partition]])
 
 
 class SparkRunWorld(RunWorld):
@@ -118,17 +119,18 @@ class SparkRunWorld(RunWorld):
         """The newest commit of which somebody was told."""
         return self.confirmed
 
-    def states(self) -> list[list[int]]:
-        """After each commit."""
-        return [
-            [sum(len(self._given(commit)) for commit in self._batches(number, task)) for task in self.sources]
-            for number in range(len(self.records))
-        ]
+    def was_there(self, log_id: str, ends: Sequence[int], least: int) -> bool:
+        """After a commit from this one on."""
+        return any(
+            [sum(len(self._given(commit)) for commit in self._batches(number, task)) for task in self.sources] == ends
+            for number in range(least, len(self.records))
+        )
 
-    def known(self, partition: int) -> list[int]:
-        """The rows of a task."""
+    def saw(self, log_id: str, partition: int, start: int, rows: list[int]) -> None:
+        """What tasks gave."""
         task = list(self.sources)[partition]
-        return [row for commit in self._batches(len(self.records), task) for row in self._given(commit)]
+        known = [row for commit in self._batches(len(self.records), task) for row in self._given(commit)]
+        assert rows == known[start : start + len(rows)]
 
     def _reads(self, often: int) -> None:
         reader = _Reader(self, {"run_dir": RUN, "output": "out"})
@@ -158,13 +160,13 @@ class SparkTopicWorld(TopicWorld):
         """The oldest version that has all rows of which somebody was told."""
         return next(number for number, ends in enumerate(self._states) if all(map(int.__ge__, ends, self.ends)))
 
-    def states(self) -> list[list[int]]:
-        """Of each version."""
-        return self._states
+    def was_there(self, log_id: str, ends: Sequence[int], least: int) -> bool:
+        """With a version from this one on."""
+        return ends in self._states[least:]
 
-    def known(self, partition: int) -> list[int]:
-        """The rows of a partition, also if they are deleted by now."""
-        return self.log[partition]
+    def saw(self, log_id: str, partition: int, start: int, rows: list[int]) -> None:
+        """What was appended, also if it is deleted by now."""
+        assert rows == self.log[partition][start : start + len(rows)]
 
     def _reads(self, often: int) -> None:
         reader = _Reader(self, {"topics_root": ROOT, "topic": TOPIC})
@@ -177,3 +179,35 @@ class SparkTopicWorld(TopicWorld):
             except TopicException as error:
                 if _DELETED not in str(error) or not any(self.deleted):
                     raise
+
+
+class SparkRemadeWorld(RemadeWorld):
+    """A topic that Spark reads, and that somebody writes anew.
+
+    Args:
+        seed: decides everything.
+    """
+
+    def state(self) -> int:
+        """Nobody knows: there may be no topic."""
+        return 0
+
+    def was_there(self, log_id: str, ends: Sequence[int], least: int) -> bool:
+        """The topic has had these rows, unless they may have gone with the one before."""
+        life = self.lives[log_id]
+        return all(end <= len(log) for end, log in zip(ends, life.log, strict=True)) or not self._is_safe(life)
+
+    def saw(self, log_id: str, partition: int, start: int, rows: list[int]) -> None:
+        """Rows of this topic."""
+        self._saw(self.lives[log_id], partition, start, rows)
+
+    def _reads(self, often: int) -> None:
+        reader = _Reader(self, {"topics_root": ROOT, "topic": TOPIC})
+        for _ in range(self.chance.randint(1, 5)):
+            self.actors.point()
+            began = self.actors.now
+            try:
+                self.chance.choice((reader.query, lambda: reader.stream(self.chance.randint(1, often))))()
+            except (TopicException, CorruptLogException) as error:
+                if not any(self.deleted) and not self._may_fail(None, began):
+                    raise AssertionError(f"nothing explains: {error}") from error

@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budget import examples
-from tests.spark.interleaved_source import SparkRunWorld, SparkTopicWorld
+from tests.spark.interleaved_source import SparkRemadeWorld, SparkRunWorld, SparkTopicWorld
 
 
-@pytest.mark.parametrize("world", [SparkRunWorld, SparkTopicWorld])
+@pytest.mark.parametrize("world", [SparkRunWorld, SparkTopicWorld, SparkRemadeWorld])
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(8))
-def test_queries_and_streams_read_each_row_once(world: type[SparkRunWorld | SparkTopicWorld], seed: int) -> None:
-    """Of runs that commit, merge and delete, and of topics that grow and lose rows, also when a batch is done once more."""
+def test_queries_and_streams_read_each_row_once(
+    world: type[SparkRunWorld | SparkTopicWorld | SparkRemadeWorld], seed: int
+) -> None:
+    """Of runs that commit, merge and delete, and of topics that grow, lose rows and are written anew, also when a batch is done again."""
     world(seed).run()
