@@ -272,7 +272,9 @@ class _LeaderPlugin(StreamsPlugin):
 
     def _last_resort(self, members: list[ConsumerMember]) -> NoReturn:  # noqa: ARG002  (what every plug-in gets)
         # Members in Java cannot read an assignment without tasks: better none at all.
-        raise GroupException(f"{self.failures[-1]} But there is no way to do so without harm.")
+        raise GroupException(
+            f"{self.failures[-1]} But what they have cannot be kept either, so this leader gives no answer, and an instance leads."
+        )
 
 
 def _checked_instance(given: object) -> str | None:
