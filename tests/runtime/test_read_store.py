@@ -76,7 +76,9 @@ def test_it_is_what_the_records_say(tmp_path: Path, on_disk: bool) -> None:
         assert in_order(part).equals(_totals(rows.filter(pa.array(number == partition))))
         # In the order of the keys.
         assert part.column("key").to_pylist() == sorted(part.column("key").to_pylist())
+    # As `partitions_of` gives them, too.
     assert app.read_store("totals", np.unique(number)).equals(found)
+    assert app.read_store("totals", number[0]).equals(app.read_store("totals", int(number[0])))
 
 
 def test_a_window_store_gives_what_it_has_not_forgotten(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ class StreamsApplication:
             for task in self._tasks
             if name in [store.name for store in self._topology.of_task(task).stores]
         }
-        wanted = [*tasks] if partitions is None else [partitions] if isinstance(partitions, int) else [*partitions]
+        wanted = [*tasks] if partitions is None else [*partitions] if isinstance(partitions, Iterable) else [partitions]
         if unknown := [partition for partition in wanted if partition not in tasks]:
             raise StoreException(
                 f"The store {name!r} has no partition {shown(unknown[0])}: it has {len(tasks)}, from 0 to {len(tasks) - 1}."
