@@ -56,8 +56,8 @@ from task_assignor.sdk.text import counted, listed, printable, shown
 _MEMBER: Final = frozenset(
     {"id", "topics", "owned", "generation", "claims", "user_data", "rack", "instance", "previous", "epoch"}
 )
-# A document may hold more, as the vectors do; what looks like one of these is a slip of the hand.
 _CLAIMS: Final = frozenset({"generation", "owned", "standby", "version"})
+# A document may hold more, as the vectors do; what looks like one of these is a slip of the hand.
 _GROUP: Final = frozenset({"id", "kind", "topics", "members", "racks"})
 _ASSIGNORS: Final[Mapping[str, Callable[[], ConsumerAssignor]]] = {
     "range": RangeAssignor,
