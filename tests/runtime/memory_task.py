@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,14 @@ from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.task_processors import TaskProcessors
 from task_assignor.runtime.times import times_of
 from task_assignor.sdk import TaskId
+
+
+def table_of(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Rows as a table with these columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
 
 
 class MemoryTask:

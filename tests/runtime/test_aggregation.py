@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -31,7 +32,7 @@ from task_assignor.runtime.processors import windowed_aggregation
 from task_assignor.runtime.processors.aggregates import Group
 from task_assignor.runtime.sub_topology import factory_name, processor_name
 from tests.budget import examples
-from tests.runtime.memory_task import MemoryTask
+from tests.runtime.memory_task import MemoryTask, table_of
 
 SCHEMA = pa.schema([("k", pa.string()), ("at", pa.int64()), ("v", pa.int32()), ("f", pa.float64())])
 SPEC = TopicSpec("s", 4, SCHEMA, ("k",), "at")
@@ -69,9 +70,7 @@ def _plain(rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[Row]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 4
-    return pa.table([pa.array(x, field.type) for x, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+_table = partial(table_of, SCHEMA)
 
 
 @st.composite

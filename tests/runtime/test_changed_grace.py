@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from tests.budget import examples
-from tests.runtime.memory_task import MemoryTask
+from tests.runtime.memory_task import MemoryTask, table_of
 from tests.runtime.support import application
 
 SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("v", pa.int64())])
@@ -36,9 +37,7 @@ Row = tuple[int, int, int]
 GRACES = st.lists(st.sampled_from([0, 3, 12, 40]), min_size=2, max_size=4)
 
 
-def _table(rows: list[Row]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
-    return pa.table([pa.array(column, pa.int64()) for column in columns], schema=SCHEMA)
+_table = partial(table_of, SCHEMA)
 
 
 @st.composite

@@ -7,6 +7,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from task_assignor.runtime import BadRecordException, DeadLetters, LateRecordExc
 from task_assignor.runtime.bad_records import LeftOut
 from task_assignor.runtime.processors.matching import TimedRows
 from tests.budget import examples
-from tests.runtime.memory_task import MemoryTask
+from tests.runtime.memory_task import MemoryTask, table_of
 
 Row = tuple[int | None, int, str]
 
@@ -30,11 +31,7 @@ def _spec(name: str, schema: pa.Schema) -> TopicSpec:
 SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("v", pa.string())])
 
 
-def _table(rows: list[Row]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
-    )
+_table = partial(table_of, SCHEMA)
 
 
 @st.composite
@@ -253,7 +250,7 @@ def test_late_records_can_be_left_out_and_are_counted(cut: int) -> None:
     task = _late("skip")
     found: list[str] = []
     for rows, others in ((LATE[:cut], [(1, 98, "r")]), (LATE[cut:], [])):
-        result = task.process({"l": _table(rows), "r": _table(others)})  # type: ignore[arg-type]
+        result = task.process({"l": _table(rows), "r": _table(others)})
         found += [] if result is None else result.column("v").to_pylist()
     assert (sorted(found), task.counters) == (["a", "b", "c"], {"late": 2})
 

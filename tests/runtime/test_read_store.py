@@ -135,6 +135,7 @@ def test_it_can_be_read_while_a_run_goes_on(tmp_path: Path) -> None:
         is_over.set()
         thread.join()
     assert not problems
+    assert found
     assert found == sorted(found)
     assert all(0 < count <= 1_000 for count in found)
     assert sum(app.read_store("totals").column("count").to_pylist()) == 1_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from task_assignor.runtime import (
     WindowedJoin,
 )
 from tests.budget import examples
-from tests.runtime.memory_task import MemoryTask
+from tests.runtime.memory_task import MemoryTask, table_of
 from tests.runtime.test_merging import by_heads
 
 SCHEMA = pa.schema([("k", pa.string()), ("at", pa.int64()), ("v", pa.int64())])
@@ -37,9 +38,7 @@ def _rows(keys: str, nulls: bool) -> st.SearchStrategy[list[Row]]:
     return st.lists(st.tuples(key, times, st.sampled_from([1, 2, 3, None])), max_size=20)
 
 
-def _table(rows: list[Row]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
-    return pa.table([pa.array(x, field.type) for x, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+_table = partial(table_of, SCHEMA)
 
 
 @given(
