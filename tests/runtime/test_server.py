@@ -10,6 +10,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     CoordinatorPhase,
     Tick,
 )
+from task_assignor.runtime.shells import server as server_module
 from task_assignor.runtime.shells.server import CoordinatorServer
 from tests.runtime.simulation import World
 
@@ -33,6 +34,8 @@ def test_deadlines_pass_also_where_there_always_is_something_else_to_do(monkeypa
         return instructions
 
     monkeypatch.setattr(coordinator, "handle", handle_busily)
+    # So often it looks at the clock: at each event.
+    monkeypatch.setattr(server_module, "_POLL_S", 0.0)
     for _ in range(5):
         server.expect_clients(2)
     error = server.run(coordinator, world.leader, world.log, _nothing, _nothing, _nothing, _nothing)

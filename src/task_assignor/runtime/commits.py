@@ -74,6 +74,11 @@ class CommitLog:
         self._given: dict[tuple[str, TaskId], frozenset[str]] = {}
         """Output and task -> the columns of its last file."""
 
+    @property
+    def address(self) -> str:
+        """Where its files are."""
+        return self._storage.address
+
     # Reading.
 
     @property

@@ -18,7 +18,15 @@ from pyspark.sql import SparkSession
 from task_assignor.runtime import ClientBootstrap, ClientException
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed
 from task_assignor.runtime.machines.client_values import Outcome, StateLost
-from task_assignor.runtime.machines.protocol import START, SnapshotTaken, TaskClosed, TaskDone, TaskFailure, TaskResult
+from task_assignor.runtime.machines.protocol import (
+    START,
+    SnapshotTaken,
+    TaskClosed,
+    TaskDone,
+    TaskFailed,
+    TaskFailure,
+    TaskResult,
+)
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.shells.tasks import Surroundings
 from task_assignor.runtime.shells.transport import Channel, Listener
@@ -315,9 +323,9 @@ class PinnedTasks:
         """Never: runs with pinned jobs end when all is read."""
         return False
 
-    def make_durable(self, result: TaskResult) -> TaskDone:
+    def make_durable(self, result: TaskResult, tell: Callable[[TaskDone | TaskFailed], None]) -> None:
         """It is: the Spark task has seen to that."""
-        return TaskDone(result)
+        tell(TaskDone(result))
 
     def share(self, job: Share) -> TaskSnapshot | SnapshotFailed:
         """Have a snapshot written by the Spark task of its task."""

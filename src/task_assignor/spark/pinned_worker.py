@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 from task_assignor.runtime.machines.client_task import Job, Share, SnapshotFailed
 from task_assignor.runtime.machines.client_values import Outcome
 from task_assignor.runtime.machines.encoding import Message
-from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskFailed, TaskResult
+from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskDone, TaskFailed, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.machines.works import SHARE
 from task_assignor.runtime.shells.tasks import Surroundings, TasksHere, prepare_process
@@ -187,8 +187,9 @@ class _Worker:
         if not isinstance(outcome, TaskResult):
             return outcome
         step("its files are synced")
-        durable = self._tasks.make_durable(outcome)
-        if isinstance(durable, TaskFailed):
+        told: Future[TaskDone | TaskFailed] = Future()
+        self._tasks.make_durable(outcome, told.set_result)
+        if isinstance(durable := told.result(), TaskFailed):
             return durable.failure
         self._batches += 1
         self._rows += sum(end - start for start, end in outcome.offsets.values())

@@ -156,7 +156,6 @@ class ClientShell:
         self._heartbeats: Heartbeats | None = None
         self._steps = Steps()
         self._workers = ThreadPoolExecutor(threads * JOBS_OF_A_THREAD, thread_name_prefix=f"{bootstrap.spec.name}-task")
-        self._syncs = ThreadPoolExecutor(threads + 1, thread_name_prefix=f"{bootstrap.spec.name}-sync")
         self._shares = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-share")
         self._ended: str | None = None
         self._was_told = False
@@ -173,7 +172,7 @@ class ClientShell:
             # What says that it lives would go on to say so.
             self._drop_channel()
             # A job that hangs must not keep the process alive.
-            for pool in (self._workers, self._syncs, self._shares):
+            for pool in (self._workers, self._shares):
                 pool.shutdown(wait=False, cancel_futures=True)
             self._tasks.close()
         if not self._was_told:
@@ -227,7 +226,7 @@ class ClientShell:
                     self._begin(self._shares, self._share, instruction)
                 case SendToCoordinator(TaskDone(result)):
                     # Meanwhile the next task is processed.
-                    self._begin(self._syncs, self._make_durable, result, self._channel)
+                    self._make_durable(result, self._channel)
                 case SendToCoordinator(message):
                     self._send(message)
                 case StartHeartbeats(member_id):
@@ -295,6 +294,12 @@ class ClientShell:
         except OSError as error:
             self._events.put((self._channel, Disconnected(f"{type(error).__name__}: {error}")))
 
+    def _make_durable(self, result: TaskResult, channel: Channel[ToClient] | None) -> None:
+        def tell(message: ToCoordinator) -> None:
+            self._events.put((channel, _ReadyToSend(result.task, message)))
+
+        self._tasks.make_durable(result, tell)
+
     def _hello(self) -> Hello:
         spec, where = self._bootstrap.spec, self._tasks.surroundings()
         return Hello(
@@ -328,9 +333,6 @@ class ClientShell:
         with self._steps.of(job.kind.value, job.task, lambda: self._events.put((None, JobWaits(job.task)))):
             outcome = self._tasks.do(job)
         self._events.put((None, JobDone(job, outcome)))
-
-    def _make_durable(self, result: TaskResult, channel: Channel[ToClient] | None) -> None:
-        self._events.put((channel, _ReadyToSend(result.task, self._tasks.make_durable(result))))
 
     def _share(self, job: Share) -> None:
         with self._steps.of(SHARE, job.task):

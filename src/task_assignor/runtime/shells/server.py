@@ -130,7 +130,7 @@ class CoordinatorServer:
         self._listener = Listener(bind_host, authkey, ToCoordinator, self._serve)
         self._events: queue.SimpleQueue[CoordinatorEvent] = queue.SimpleQueue()
         self._has_tick = False
-        """A `Tick` is among the events."""
+        """A `Tick` was put among the events."""
         self._writers: dict[int, _Writer] = {}
         self._lock = threading.Lock()
         self._connections = 0
@@ -214,6 +214,7 @@ class CoordinatorServer:
             while coordinator.phase is not CoordinatorPhase.ENDED:
                 handle(self._next_event(coordinator, next_poll))
                 if time.monotonic() >= next_poll:
+                    self._remind(coordinator)
                     try:
                         with self._waits.during("the launcher of its clients"):
                             poll()
@@ -232,7 +233,7 @@ class CoordinatorServer:
         finally:
             if self._deciding is not None:
                 self._deciding.give_up()
-            with self._waits.during(f"the last checkpoint, in {commits.layout.storage.address}"):
+            with self._waits.during(f"the last checkpoint, in {commits.address}"):
                 self._checkpoints.shutdown()
             if growing is not None:
                 growing.stop()
@@ -255,16 +256,14 @@ class CoordinatorServer:
             self._events.put(EndsMoved(found.ends, now_ms, found.markers))
 
     def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
-        if coordinator.has_accepted and self._events.empty():
-            return NothingWaits(self._clock.now_ms())
-        wait = next_poll - time.monotonic()
-        deadline, now_ms = coordinator.next_deadline_ms(), self._clock.now_ms()
-        if deadline is not None:
-            wait = min(wait, (deadline - now_ms) / 1000)
-            if deadline <= now_ms and not self._has_tick:
-                # There may always be something else to do. What has come before tells who lives: that is heard first.
-                self._has_tick = True
-                self._events.put(Tick(now_ms))
+        wait = 0.0
+        if self._events.empty():
+            if coordinator.has_accepted:
+                return NothingWaits(self._clock.now_ms())
+            wait = next_poll - time.monotonic()
+            deadline = coordinator.next_deadline_ms()
+            if deadline is not None:
+                wait = min(wait, (deadline - self._clock.now_ms()) / 1000)
         try:
             event = self._events.get(timeout=max(wait, 0))
         except queue.Empty:
@@ -272,6 +271,13 @@ class CoordinatorServer:
         if isinstance(event, Tick):
             self._has_tick = False
         return event
+
+    def _remind(self, coordinator: Coordinator) -> None:
+        """There may always be something else to do when a deadline is over; what has come before tells who lives: that is heard first."""
+        deadline, now_ms = coordinator.next_deadline_ms(), self._clock.now_ms()
+        if deadline is not None and deadline <= now_ms and not self._has_tick:
+            self._has_tick = True
+            self._events.put(Tick(now_ms))
 
     def _carry_out(
         self,
@@ -297,7 +303,7 @@ class CoordinatorServer:
                 case StoreCommit(record):
                     with disk_errors(CommitLogException, f"Commit {record.number} cannot be made", DISK_ADVICE):
                         began = time.monotonic()
-                        with self._waits.during(f"commit {record.number}, in {commits.layout.storage.address}"):
+                        with self._waits.during(f"commit {record.number}, in {commits.address}"):
                             commits.append(record)
                         committed(record, time.monotonic() - began)
                 case StoreCheckpoint(number, state):

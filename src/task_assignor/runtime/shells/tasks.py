@@ -74,8 +74,8 @@ class Tasks(Protocol):
     def is_due(self, task: TaskId) -> bool:
         """Something of an active task may be due that is scheduled by the clock; asked while jobs run."""
 
-    def make_durable(self, result: TaskResult) -> TaskDone | TaskFailed:
-        """What is told of a result, when no power failure can take its files away."""
+    def make_durable(self, result: TaskResult, tell: Callable[[TaskDone | TaskFailed], None]) -> None:
+        """Have it told what there is to tell of a result, when no power failure can take its files away; from any thread."""
 
     def share(self, job: Share) -> TaskSnapshot | SnapshotFailed:
         """Write a snapshot into the folder of the run."""
@@ -193,13 +193,13 @@ class TasksHere:
         found = self._tasks.get(task)
         return may_schedule(self._bootstrap.topology.of_task(task)) if found is None else found.is_due()
 
-    def make_durable(self, result: TaskResult) -> TaskDone | TaskFailed:
-        """Wait for the result's files."""
-        try:
-            self._writer.wait(file.path for file in result.files if not file.topic)
-        except Exception as error:  # noqa: BLE001 - it travels to the application
-            return TaskFailed(failure_of(result.task, error))
-        return TaskDone(result)
+    def make_durable(self, result: TaskResult, tell: Callable[[TaskDone | TaskFailed], None]) -> None:
+        """Tell of it when its files are written; why one could not be, travels to the application."""
+
+        def written(error: BaseException | None) -> None:
+            tell(TaskDone(result) if error is None else TaskFailed(failure_of(result.task, error)))
+
+        self._writer.when_written([file.path for file in result.files if not file.topic], written)
 
     def _close(self, task_id: TaskId) -> None:
         task = self._tasks.pop(task_id, None)

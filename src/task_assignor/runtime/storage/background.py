@@ -1,10 +1,10 @@
-"""Objects that are written while the work goes on, and waited for when somebody is to be told of them."""
+"""Objects that are written while the work goes on; who is to be told of them hears when they are durable."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 from task_assignor.runtime.storage.base import Data, Storage
 
@@ -24,7 +24,7 @@ class BackgroundWriter:
         self._lock = threading.Lock()
 
     def put_all(self, objects: Mapping[str, Data]) -> None:
-        """`Storage.put_all`, but begin only; `wait` says how it went."""
+        """`Storage.put_all`, but begin only; `when_written` says how it went."""
         if not objects:
             return
         writing = self._pool.submit(self._storage.put_all, dict(objects))
@@ -33,21 +33,35 @@ class BackgroundWriter:
             self._open = {name: one for name, one in self._open.items() if not _is_done(one)}
             self._open.update(dict.fromkeys(objects, writing))
 
-    def wait(self, names: Iterable[str]) -> None:
-        """Come back when objects that were given to `put_all` are durable.
+    def when_written(self, names: Iterable[str], then: Callable[[BaseException | None], None]) -> None:
+        """Call a function when objects that were given to `put_all` are durable: in the thread that wrote the last one, or at once.
 
-        Raises:
-            OSError: one of them could not be written.
+        Args:
+            names: the objects.
+            then: is given why one of them could not be written; None: all were. It must not raise, for nobody would hear of that.
         """
-        for name in names:
-            with self._lock:
-                writing = self._open.get(name)
-            if writing is not None:
-                writing.result()
+        with self._lock:
+            writing = [self._open[name] for name in names if name in self._open]
+        _when_done(list(dict.fromkeys(writing)), then)
 
     def close(self) -> None:
         """End its threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _when_done(writing: list[Future[None]], then: Callable[[BaseException | None], None]) -> None:
+    if not writing:
+        then(None)
+        return
+
+    def go_on(done: Future[None]) -> None:
+        error = CancelledError() if done.cancelled() else done.exception()
+        if error is None:
+            _when_done(writing[1:], then)
+        else:
+            then(error)
+
+    writing[0].add_done_callback(go_on)
 
 
 def _is_done(writing: Future[None]) -> bool:

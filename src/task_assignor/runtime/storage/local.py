@@ -99,7 +99,9 @@ class LocalStorage(Storage):
             raise _error(errno.ENOENT, file) from None
 
     def size(self, name: str) -> int:  # noqa: D102
-        return os.stat(self._file(name)).st_size  # noqa: PTH116
+        path = self._place(name)
+        found = os.stat(path)  # noqa: PTH116
+        return (os.stat(f"{path}/{CONTENT}") if stat.S_ISDIR(found.st_mode) else found).st_size  # noqa: PTH116
 
     def list(self, folder: str = "") -> list[str]:  # noqa: D102
         path = self._place(folder) if folder else self.address
