@@ -1,12 +1,14 @@
 """What a batch costs beside its rows: small batches of 8 tasks on two local processes, with a processor that only copies and a join.
 
 Time and processor time are those from the first commit to the last one, of coordinator and clients together, so without their
-start. A round is one batch of each of the tasks. More figures: `python -m benchmarks.bench_runtime_batches --rows 1 5 50 5000`.
+start. A round is one batch of each of the tasks. More figures: `python -m benchmarks.bench_runtime_batches --rows 1 5 50 5000`,
+and by number of tasks `--rows 5 --tasks 8 1000 --rounds 20`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import time
@@ -39,6 +41,7 @@ class Outcome:
         seconds: how long that took.
         cpu: processor seconds of coordinator and clients meanwhile.
         is_exact: the result has as many rows as it should.
+        tasks: how many there were.
     """
 
     batches: int
@@ -46,11 +49,12 @@ class Outcome:
     seconds: float
     cpu: float
     is_exact: bool
+    tasks: int = PARTITIONS
 
     @property
     def round_s(self) -> float:
         """Seconds of a batch of each task."""
-        return self.seconds * PARTITIONS / self.batches
+        return self.seconds * self.tasks / self.batches
 
     @property
     def cpu_of_batch(self) -> float:
@@ -108,7 +112,7 @@ def _sub_topology(kind: str) -> SubTopology:
     return join.sub_topology("join", "rows")
 
 
-def run(kind: str, rows: int, rounds: int, clients: int = CLIENTS) -> Outcome:
+def run(kind: str, rows: int, rounds: int, clients: int = CLIENTS, tasks: int = PARTITIONS) -> Outcome:
     """Run so many rounds, or a few more: partitions differ in their rows.
 
     Args:
@@ -116,6 +120,7 @@ def run(kind: str, rows: int, rounds: int, clients: int = CLIENTS) -> Outcome:
         rows: of each source in a task's batch.
         rounds: batches of each task.
         clients: processes.
+        tasks: how many.
     """
     from task_assignor.runtime import (
         BatchesCommitted,
@@ -127,8 +132,8 @@ def run(kind: str, rows: int, rounds: int, clients: int = CLIENTS) -> Outcome:
     )
     from task_assignor.sdk import StreamsConfig
 
-    count = 2 * PARTITIONS * rows * rounds
-    root, joined = topics(count)
+    count = 2 * tasks * rows * rounds
+    root, joined = topics(count, tasks)
     shutil.rmtree(root / "run", ignore_errors=True)
     marks: list[tuple[float, float]] = []
     batches: list[int] = []
@@ -150,7 +155,7 @@ def run(kind: str, rows: int, rounds: int, clients: int = CLIENTS) -> Outcome:
     result = application.run(watch)
     seconds, cpu = (after - before for before, after in zip(marks[0], marks[-1], strict=True))
     expected = count if kind == "copy" else joined
-    return Outcome(sum(batches[1:]), len(batches) - 1, seconds, cpu, result.rows_out == expected)
+    return Outcome(sum(batches[1:]), len(batches) - 1, seconds, cpu, result.rows_out == expected, tasks)
 
 
 def main() -> None:
@@ -160,18 +165,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="batches of each task")
     parser.add_argument("--kinds", nargs="+", default=["copy", "join"], choices=("copy", "join"))
     parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--tasks", type=int, nargs="+", default=[PARTITIONS])
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
-    print("| processor | rows of a source | ms of a round | CPU ms of a task's batch | batches a commit | result |")
-    print("|---|---|---|---|---|---|")
-    for kind in given.kinds:
-        for rows in given.rows:
-            for _ in range(given.repeat):
-                found = run(kind, rows, given.rounds, given.clients)
-                figures = (
-                    f"{found.round_s * 1e3:.2f} | {found.cpu_of_batch * 1e3:.2f} | {found.batches / found.commits:.1f}"
-                )
-                print(f"| {kind} | {rows} | {figures} | {'exact' if found.is_exact else 'WRONG'} |", flush=True)
+    print(
+        "| processor | tasks | rows of a source | ms of a round | CPU ms of a task's batch | batches a commit | result |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for kind, tasks, rows, _ in itertools.product(given.kinds, given.tasks, given.rows, range(given.repeat)):
+        found = run(kind, rows, given.rounds, given.clients, tasks)
+        figures = f"{found.round_s * 1e3:.2f} | {found.cpu_of_batch * 1e3:.2f} | {found.batches / found.commits:.1f}"
+        print(f"| {kind} | {tasks} | {rows} | {figures} | {'exact' if found.is_exact else 'WRONG'} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from task_assignor.runtime.errors import InvalidTransitionException, Story, brief
+from task_assignor.runtime.machines.client_agenda import Agenda
 from task_assignor.runtime.machines.client_task import (
     ClientTask,
     Job,
@@ -121,7 +122,7 @@ class ClientMachine:
         self._waiting: set[TaskId] = set()
         """Those of them whose job only waits."""
         self._works = Works()
-        self._given = 0
+        self._agenda = Agenda()
         self._member_id = ""
         self._generation = 0
         self._rows_in = 0
@@ -166,10 +167,13 @@ class ClientMachine:
         Raises:
             InvalidTransitionException: the event cannot happen in this state; there is a bug.
         """
-        self._story.add(self._phase.value, event)
-        if self._phase is ClientPhase.ENDED:
+        phase = self._phase
+        self._story.add(phase.value, event)
+        if phase is ClientPhase.ENDED:
             return []
         instructions = list(self._react(event))
+        if self._phase is not phase:
+            self._note_all()
         jobs = list(self._next_jobs())
         if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING) and (news := self._works.news()) is not None:
             instructions.append(SendToCoordinator(news))
@@ -195,14 +199,17 @@ class ClientMachine:
                 self._waiting.add(task_id)
             case JobDone(job, outcome):
                 yield from self._finish(job, outcome)
+                self._note(job.task)
             case ShareDone(task_id, shared):
                 yield from self._end_sharing(task_id, shared)
+                self._note(task_id)
             case Answered(task_id):
                 self._works.answer(task_id)
             case HeartbeatDue(steps, due):
                 self._heartbeats += 1
                 self._works.get_on(steps)
                 self._see_idle_places()
+                self._note_all()
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
                     yield SendToCoordinator(self._heartbeat())
                 if self._phase is ClientPhase.MEMBER:
@@ -235,7 +242,7 @@ class ClientMachine:
                     if task is None or task.state is not TaskState.ACTIVE:
                         raise self._invalid(f"an order for {order.task}, which is not active here")
                     task.order, task.committed = order, order.base
-                    self._wait(task)
+                    self._note(order.task)
             case Committed(changes, snapshots):
                 for task_id, change in changes.items():
                     if task_id in self._tasks:
@@ -243,11 +250,11 @@ class ClientMachine:
                         task.committed = change.position
                         task.recovery.add(change)
                         task.unsaved_bytes += self._weight_of(change)
-                        if task.state is TaskState.STANDBY and not task.waits_since:
-                            self._wait(task)
                 for task_id, snapshot in snapshots.items():
                     if task_id in self._tasks:
                         self._tasks[task_id].recovery.add_snapshot(snapshot)
+                for task_id in (*changes, *snapshots):
+                    self._note(task_id)
             case Refused(reason, may_rejoin):
                 if may_rejoin:
                     yield from self._lose_membership()
@@ -276,17 +283,21 @@ class ClientMachine:
                 is_new = task.state is not state
                 task.become(state)
                 task.committed = position
-                self._wait(task)
                 if task_id in assign.recovery:
                     task.recovery, task.failed_floor = assign.recovery[task_id].copy(), None
                 if task_id in assign.recovery or is_new:
                     task.unsaved_bytes = sum(map(self._weight_of, task.recovery.unsaved))
+        self._note_all()
         for task in self._tasks.values():
             yield from self._report(task)
 
-    def _wait(self, task: ClientTask) -> None:
-        self._given += 1
-        task.waits_since = self._given
+    def _note(self, task_id: TaskId) -> None:
+        if task_id in self._tasks:
+            self._agenda.note(self._tasks[task_id])
+
+    def _note_all(self) -> None:
+        for task in self._tasks.values():
+            self._agenda.note(task)
 
     def _lose_membership(self) -> Iterator[ClientInstruction]:
         """States in memory are kept: after joining again they are held against the commit log like any other."""
@@ -383,6 +394,7 @@ class ClientMachine:
                     yield SendToCoordinator(SnapshotMissed(task.task, reason))
             case TaskClosed() if task.state is TaskState.CLOSING:
                 del self._tasks[job.task]
+                self._agenda.strike([job.task])
                 if is_wanted:
                     yield SendToCoordinator(outcome)
                 return
@@ -443,10 +455,8 @@ class ClientMachine:
             job = self._most_urgent()
             if job is None:
                 return
-            task = self._tasks[job.task]
-            task.job = job
-            if job.kind in (JobKind.PROCESS, JobKind.RESTORE):
-                task.waits_since = 0
+            self._tasks[job.task].job = job
+            self._agenda.strike([job.task])
             if self._has_places and job.kind is not JobKind.CLOSE:
                 self._places.add(job.task)
             self._running.add(job.task)
@@ -454,34 +464,51 @@ class ClientMachine:
             yield RunJob(job)
 
     def _most_urgent(self) -> Job | None:
-        free = [task for _, task in sorted(self._tasks.items()) if task.job is None]
-        for task in free:
-            # What it has said of its states when it joined stays true until it is answered.
-            may_end = task.may_end and task.order is None and self._phase is not ClientPhase.JOINING
-            if task.state is TaskState.CLOSING or may_end:
-                return Job(JobKind.CLOSE, task.task)
-        if self._phase is ClientPhase.STOPPING:
-            return self._last_snapshot(free)
-        if self._phase is not ClientPhase.MEMBER:
-            return None
+        idle: list[TaskId] = []
         # In turn: where there always is another order, standbys would never get theirs. But while an active task waits for its
         # state nobody processes it at all.
-        waits = any(task.state is TaskState.ACTIVE and task.wants_restore for task in free)
-        for task in sorted(free, key=lambda task: (waits and task.state is TaskState.STANDBY, task.waits_since)):
-            if not self._may_begin(task):
-                continue
-            if task.order is not None and task.is_current:
-                # A due snapshot comes first: under load there is always another batch, and it would never be written.
-                if self._snapshot_is_due(task):
-                    return Job(JobKind.SNAPSHOT, task.task)
-                return Job(JobKind.PROCESS, task.task, order=task.order)
-            if task.wants_restore:
-                return Job(JobKind.RESTORE, task.task, restore=task.restore)
-        return next((Job(JobKind.SNAPSHOT, task.task) for task in free if self._snapshot_is_due(task)), None)
+        standbys_wait = self._agenda.has_active_to_restore
+        found: dict[int, tuple[ClientTask, JobKind]] = {}
+        for task in self._agenda:
+            kind = self._kind_of_job(task)
+            if kind is None:
+                idle.append(task.task)
+            elif self._may_begin(task, kind):
+                is_standby = standbys_wait and task.state is TaskState.STANDBY
+                urgency = 2 if kind is JobKind.SNAPSHOT and task.order is None else int(is_standby)
+                found.setdefault(urgency, (task, kind))
+                if urgency == 0:
+                    break
+        self._agenda.strike(idle)
+        return self._job_of(*found[min(found)]) if found else None
 
-    def _may_begin(self, task: ClientTask) -> bool:
+    def _kind_of_job(self, task: ClientTask) -> JobKind | None:
+        """What there is to do with a task with which nothing is being done."""
+        # What it has said of its states when it joined stays true until it is answered.
+        may_end = task.may_end and task.order is None and self._phase is not ClientPhase.JOINING
+        if task.state is TaskState.CLOSING or may_end:
+            return JobKind.CLOSE
+        if self._phase is ClientPhase.STOPPING:
+            return JobKind.SNAPSHOT if task.is_current and task.position != task.snapshot else JobKind.CLOSE
+        if self._phase is not ClientPhase.MEMBER:
+            return None
+        if task.wants_restore:
+            return JobKind.RESTORE
+        if self._snapshot_is_due(task):
+            # Before the next batch: under load there is always another one, and it would never be written.
+            return JobKind.SNAPSHOT
+        return JobKind.PROCESS if task.order is not None and task.is_current else None
+
+    def _job_of(self, task: ClientTask, kind: JobKind) -> Job:
+        if kind is JobKind.CLOSE and self._phase is ClientPhase.STOPPING:
+            task.become(TaskState.CLOSING)
+        order = task.order if kind is JobKind.PROCESS else None
+        return Job(kind, task.task, order=order, restore=task.restore if kind is JobKind.RESTORE else None)
+
+    def _may_begin(self, task: ClientTask, kind: JobKind) -> bool:
         """It needs no place of its own, has one, or has use for one that is free."""
-        if not self._has_places or task.task in self._places:
+        needs_none = kind is JobKind.CLOSE or (kind is JobKind.SNAPSHOT and task.order is None)
+        if needs_none or not self._has_places or task.task in self._places:
             return True
         return task.order is not None and len(self._places) < self._threads
 
@@ -518,14 +545,6 @@ class ClientMachine:
         """By how much a task's first snapshot is late, so that not all tasks write theirs at the same time."""
         return task.task.partition % _STEPS * limit // _STEPS if task.snapshot == START else 0
 
-    def _last_snapshot(self, free: list[ClientTask]) -> Job | None:
-        for task in free:
-            if task.is_current and task.position != task.snapshot:
-                return Job(JobKind.SNAPSHOT, task.task)
-            task.become(TaskState.CLOSING)
-            return Job(JobKind.CLOSE, task.task)
-        return None
-
     # Reports.
 
     def _positions(self, on_disk: Mapping[TaskId, tuple[Position, ...]]) -> dict[TaskId, tuple[Position, ...]]:
@@ -560,6 +579,9 @@ class ClientMachine:
         assert len(self._places) <= self._threads
         for task in self._tasks.values():
             task.validate()
+            is_seen = task.job is not None or task.task in self._agenda
+            assert is_seen or self._kind_of_job(task) is None, f"what there is to do with {task.task} is overlooked"
+        self._agenda.validate(self._tasks.values())
         if self._phase in (ClientPhase.CONNECTING, ClientPhase.JOINING):
             assert not self.roles()
 

@@ -147,8 +147,6 @@ class ClientTask:
     """Is to be answered, or given back."""
     job: Job | None = None
     """What is done with it now."""
-    waits_since: int = 0
-    """When it was last given something to do, as a number: what came earlier is done earlier."""
     reported: bool = False
     """Its readiness was told since the assignment."""
     snapshot: Position = START

@@ -231,7 +231,7 @@ class Coordinator:
                 yield from map(Announce, member.take_heartbeat(message, self._progress))
             case TaskDone(result):
                 member.take_answer(result.task)
-                if result.task in member.tasks.active:
+                if result.task in member.active:
                     member.ready.add(result.task)
                 yield from self._take_result(member, result, now_ms)
             case TaskFailed(failure):

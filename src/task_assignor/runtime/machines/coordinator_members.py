@@ -87,6 +87,11 @@ class Member:
     last_heard_ms: int
     process_id: ProcessId
     tasks: ClientTasks = ClientTasks()
+    """Changed by `take_tasks` alone."""
+    active: frozenset[TaskId] = frozenset()
+    """Those of them that are active."""
+    held: frozenset[TaskId] = frozenset()
+    """All of them, active and standby."""
     generation: int = 0
     """Generation of its tasks; 0: it has not been part of a rebalance."""
     consumers: Mapping[str, frozenset[TaskId]] = attrs.field(factory=dict)
@@ -121,16 +126,16 @@ class Member:
 
     def has(self, task: TaskId) -> bool:
         """The task is assigned to it, active or standby."""
-        return task in self.tasks.active or task in self.tasks.standby
+        return task in self.held
 
     def take_tasks(self, tasks: ClientTasks) -> None:
         """These are its tasks from now on. What is left of others, it will tell."""
-        former = self.tasks
-        self.tasks = tasks
-        for task in (*former.active, *former.standby):
-            if not self.has(task):
-                self.positions.pop(task, None)
-        self.ready &= {task for task in tasks.active if task in former.active}
+        active, held = self.active, self.held
+        self.tasks, self.active = tasks, frozenset(tasks.active)
+        self.held = self.active.union(tasks.standby)
+        for task in held - self.held:
+            self.positions.pop(task, None)
+        self.ready &= self.active & active
 
     def assign(self, generation: int, known: ClientTasks, progress: Progress) -> Assign:
         """What it is told of its tasks; `known` are those that it had before."""
@@ -141,14 +146,13 @@ class Member:
 
     def news_of(self, record: CommitRecord, progress: Progress) -> Committed:
         """Of its tasks, active and standby: what a commit changed, and their snapshots."""
-        mine = [*self.tasks.active, *self.tasks.standby]
         return Committed(
             {
-                task: Change(progress.position(task), record.tasks[task].changelogs)
-                for task in mine
-                if task in record.tasks
+                task: Change(progress.position(task), commit.changelogs)
+                for task, commit in record.tasks.items()
+                if task in self.held
             },
-            {task: record.snapshots[task] for task in mine if task in record.snapshots},
+            {task: snapshot for task, snapshot in record.snapshots.items() if task in self.held},
         )
 
     def take_positions(self, task: TaskId, candidates: tuple[Position, ...], progress: Progress) -> None:
@@ -172,7 +176,7 @@ class Member:
         # Of what was taken away meanwhile it tells when that is closed.
         if self.has(what.task):
             self.positions[what.task] = what.position
-        if role == "active" and what.task in self.tasks.active:
+        if role == "active" and what.task in self.active:
             self.ready.add(what.task)
         return TaskRestored(
             self.name,
@@ -288,7 +292,7 @@ class Member:
         return GroupClient(
             self.process_id,
             tuple(GroupConsumer(name, self.consumers.get(name, frozenset())) for name in names),
-            frozenset(self.tasks.active),
+            self.active,
             {
                 task: position.changelog_offset
                 for task, position in self.positions.items()

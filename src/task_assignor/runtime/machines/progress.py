@@ -63,6 +63,11 @@ def _sub_topology(task: TaskId) -> SubTopologyId:
     return task.topology_name, task.subtopology
 
 
+def _task(of: SubTopologyId, partition: int) -> TaskId:
+    topology_name, number = of
+    return TaskId(number, partition, topology_name)
+
+
 class Progress:
     """Offsets, positions and changelog ends of all tasks.
 
@@ -296,11 +301,7 @@ class Progress:
             CommitLogException: a source has become shorter.
         """
         grown = {(topic, partition) for topic in ends for partition in self._move_end(topic, ends[topic])}
-        return [
-            task
-            for task, found in self._tasks.items()
-            if any((topic, task.partition) in grown for topic in found.sources)
-        ]
+        return sorted({_task(self._reader_of[topic], partition) for topic, partition in grown})
 
     def _move_end(self, topic: str, ends: Sequence[int]) -> list[int]:
         known = self._ends[topic]

@@ -1,0 +1,61 @@
+"""What a batch costs the machines does not hang on how many tasks there are: nobody looks at all of them for one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from task_assignor.runtime.machines.client import ClientMachine
+from task_assignor.runtime.machines.coordinator import Coordinator
+from task_assignor.runtime.machines.progress import Progress
+from tests.runtime.simulation import World
+
+BATCHES = 4
+
+
+def _calls_of_a_batch(tasks: int, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Python functions that the machines call in a run without faults, by batch; those that loop over something count each time."""
+    calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    def profiled(function: Callable[..., Any], profile: Callable[[FrameType, str, object], None] | None) -> Any:
+        def call(*given: object) -> object:
+            before = sys.getprofile()
+            sys.setprofile(profile)
+            try:
+                return function(*given)
+            finally:
+                sys.setprofile(before)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for machine in (ClientMachine, Coordinator):
+            patched.setattr(machine, "handle", profiled(machine.handle, count))
+        # A checkpoint has all tasks in it; there is one now and then, whatever happens.
+        patched.setattr(Progress, "saved", profiled(Progress.saved, None))
+        world = World(
+            0,
+            clients=2,
+            faults=0,
+            partitions=(tasks, 1, 1),
+            rows=(BATCHES * 10,),
+            checks=0.0,
+            restart_coordinator=False,
+        )
+        world.run(100_000)
+    batches = sum(len(record.tasks) for record in world.commits)
+    assert batches >= BATCHES * tasks / 2
+    return calls / batches
+
+
+def test_a_batch_costs_as_much_beside_many_tasks_as_beside_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (_calls_of_a_batch(tasks, monkeypatch) for tasks in (10, 80))
+    assert many < 1.2 * few, f"{few:.0f} and {many:.0f} calls a batch"
