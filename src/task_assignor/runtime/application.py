@@ -303,6 +303,9 @@ class StreamsApplication:
         opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
         with Standstill("The run") as waits, ExitStack() as held:
             with waits.during(opened):
+                folder = self._folder()
+                # Before anything is done to topics: somebody else's run may write them.
+                held.enter_context(folder.alone())
                 is_new = not self._layout.has_commits()
                 self._topics_at.prepare(self._application_id, self._topology, self._tasks, is_new=is_new)
                 self._between = {
@@ -311,7 +314,7 @@ class StreamsApplication:
                     if (found := self._topics_at.open_repartition(self._application_id, self._topology, name))
                     is not None
                 }
-                run = held.enter_context(self._folder().owned(self._between))
+                run = folder.claim(self._between)
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)
                 self._topics_at.begin_run()
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:

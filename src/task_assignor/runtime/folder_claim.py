@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import deepcopy
 
 import msgspec
@@ -53,15 +53,12 @@ class FolderClaim:
         self._topics = topics
 
     @contextmanager
-    def owned(self, between: Mapping[str, Log]) -> Iterator[RunDescription]:
-        """The run of the folder, which nobody else can use meanwhile.
-
-        Args:
-            between: its repartition topics that are not in the folder, by name.
+    def alone(self) -> Iterator[None]:
+        """Nobody else can use the folder meanwhile.
 
         Raises:
-            CommitLogException: somebody else uses it, it is another application's, or what was committed does not fit any more.
-            StreamsException: it cannot be used for what the application is.
+            CommitLogException: somebody else uses it, or it cannot be one.
+            ConfigException: it is the folder of the topics.
         """
         folder = self._layout.run_dir
         places = (self._layout.storage.address, self._topics_at.address)
@@ -72,17 +69,31 @@ class FolderClaim:
                 "beside it."
             )
         with ExitStack() as held:
-            with disk_errors(
-                CommitLogException, f"The run folder {folder} cannot be used", "Maybe use another run_dir."
-            ):
+            with self._disk_errors():
                 try:
                     held.enter_context(self._layout.storage.hold(LOCK))
                 except BlockingIOError:
                     raise CommitLogException(
                         f"Another coordinator{self._opened_by()} runs on {folder}. Maybe wait for it, or use another run_dir."
                     ) from None
-                run = self._claim(between)
-            yield run
+            yield
+
+    def claim(self, between: Mapping[str, Log]) -> RunDescription:
+        """The run of the folder, for who is alone with it.
+
+        Args:
+            between: its repartition topics that are not in the folder, by name.
+
+        Raises:
+            CommitLogException: it is another application's, or what was committed does not fit any more.
+            StreamsException: it cannot be used for what the application is.
+        """
+        with self._disk_errors():
+            return self._claim(between)
+
+    def _disk_errors(self) -> AbstractContextManager[None]:
+        what = f"The run folder {self._layout.run_dir} cannot be used"
+        return disk_errors(CommitLogException, what, "Maybe use another run_dir.")
 
     def _opened_by(self) -> str:
         """Who has the folder, for a message."""

@@ -12,6 +12,8 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets, held_back
+from task_assignor.runtime import CommitLogException
+from task_assignor.runtime.storage import LocalStorage
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.topics.test_sinks import Join
 
@@ -45,6 +47,23 @@ def test_those_of_killed_clients_are_ended_when_the_next_run_begins(
     join.application(tmp_path / "run").run()
     join.check()
     del open_ones
+
+
+def test_a_second_driver_on_a_folder_that_is_in_use_ends_none(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """It was refused only after that, and batches of the first one were done again."""
+    join = Join(kafka_cluster, unique, rows=100)
+    join.application(tmp_path / "run").run()
+    open_one = leave_open(join, f"{join.application_id}-0_1", 1)
+    with (
+        LocalStorage(tmp_path / "run").hold("coordinator.lock"),
+        pytest.raises(CommitLogException, match="Another coordinator"),
+    ):
+        join.application(tmp_path / "run").run()
+    connection = Connection(ClientSettings.of({"bootstrap.servers": join.servers}), 5_000)
+    assert held_back(connection, join.application_id, [(join.left, 1)]) == [(join.left, 1)], "it goes on"
+    open_one.abort_transaction(60)
 
 
 def test_one_of_somebody_else_is_named(kafka_cluster: KafkaCluster, unique: Unique) -> None:
