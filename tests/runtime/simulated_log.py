@@ -49,6 +49,8 @@ def new_coordinator(world: World) -> Coordinator:
             {"fed": (None, 0)},
             timed={"fed": Writers(sum(task.subtopology == 0 for task in world.tasks))},
             are_awaited=not world.is_growing,
+            idle_ms=world.options.max_task_idle_ms,
+            news_every_ms=300 if world.is_growing else None,
         ),
     )
     world.commits.append(opening)

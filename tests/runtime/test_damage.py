@@ -101,7 +101,9 @@ def _use(root: Path) -> dict[str, pa.Table]:
     for name, topic in topics.items():
         for partition, end in enumerate(topic.end_offsets()):
             found[f"{name} {partition}"] = topic.read(partition, 0, end)
-    with application(root, _topology(), clients=1)._folder().owned({}) as run:
+    folder = application(root, _topology(), clients=1)._folder()
+    with folder.alone():
+        run = folder.claim({})
         log = CommitLog(root / "run")
         log.open_epoch("test", "the test", 0)
         progress = _progress(log, topics)

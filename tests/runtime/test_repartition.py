@@ -278,7 +278,7 @@ def test_every_row_is_in_one_piece_and_files_go_when_all_is_read(
                 TaskId(0, task), number, "c", "p", "m", "a", 1, {}, repartitions={"r": RoutedFile(file, rows)}
             )
             committed.append(decode(encode(commit), TaskCommit))
-        known.publish(committed)
+        known.publish(committed, 0)
         assert known.ends() == {"r": [len(rows_there) for rows_there in written]}
         look()
         saved = decode(encode(SavedProgress(0, known.saved())), SavedProgress)
@@ -299,7 +299,7 @@ def test_what_readers_that_stand_still_have_not_read_stays_small() -> None:
             f"repartition/r/{number % 4}/{number:012d}-00000001.arrow", Seal(2 * partitions, 4_000, "0123abcd")
         )
         routed = {"r": RoutedFile(file, (2,) * partitions)}
-        known.publish([TaskCommit(TaskId(0, 0), number, "c", "p", "m", "a", 1, {}, repartitions=routed)])
+        known.publish([TaskCommit(TaskId(0, 0), number, "c", "p", "m", "a", 1, {}, repartitions=routed)], 0)
     assert len(encode(known.saved())) < files * 250
     for partition in range(1, partitions):
         known.consume("r", partition, 2 * files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -179,12 +180,63 @@ def test_hours_that_are_over_come_out_in_partitions_that_are_quiet(tmp_path: Pat
     rows = sales(600)
     quiet = pa.table({"shop": [1, 2], "item": ["rare"] * 2, "at": [5, 10], "amount": [3, 4]}, schema=SALES)
     rows = pa.concat_tables(
-        [quiet, rows.filter(pa.array(np.isin(rows.column("item").to_pylist(), ["item-1", "item-2"])))]
+        [quiet, rows.filter(pa.array(np.isin(rows.column("item").to_pylist(), ["item-2", "item-5"])))]
     )
     topology = windows_topology()
     write_topic(tmp_path / "topics", "sales", rows, key="shop", partitions=4, timestamp="at")
     application(tmp_path, topology, clients=2).run()
     assert hours_of(tmp_path)["rare", 0] == (7, 2)
+    assert hours_of(tmp_path) == plain_hours(rows, max(rows.column("at").to_pylist()))
+
+
+def test_in_a_run_that_goes_on_hours_come_out_in_partitions_that_are_quiet(tmp_path: Path) -> None:
+    """Only who got rows was told what time it was: windows stayed open for as long as none came into their partition."""
+    rows = sales(600)
+    quiet = pa.table({"shop": [1, 2], "item": ["rare"] * 2, "at": [5, 10], "amount": [3, 4]}, schema=SALES)
+    often = rows.filter(pa.array(np.isin(rows.column("item").to_pylist(), ["item-2", "item-5"])))
+    write_topic(tmp_path / "topics", "sales", quiet, key="shop", partitions=4, timestamp="at")
+    limit = time.monotonic() + 60
+    is_out = has_more = False
+
+    def come_out(event: RunEvent) -> bool:
+        nonlocal is_out, has_more
+        if isinstance(event, BatchesCommitted):
+            windows = sum(task.subtopology == 1 for task in event.batches)
+            if windows and not has_more:
+                has_more = True
+                append_topic(tmp_path / "topics", "sales", often)
+            elif windows and event.rows_out:
+                is_out = ("rare", 0) in hours_of(tmp_path)
+        return is_out or time.monotonic() > limit
+
+    application(tmp_path, windows_topology(), clients=2).run(until=come_out)
+    assert is_out
+    assert hours_of(tmp_path)["rare", 0] == (7, 2)
+
+
+def test_in_a_run_that_goes_on_others_are_waited_for_as_sources_are(tmp_path: Path) -> None:
+    """Shops bring their rows one after the other, six hours at a time: `max.task.idle.ms` is what it takes, in place of a grace."""
+    rows = sales(1_200, shops=4)
+    at, shop = (rows.column(name).to_numpy() for name in ("at", "shop"))
+    parts = [
+        rows.filter(pa.array((at // (6 * HOUR) == number) & (shop == one))) for number in range(4) for one in range(4)
+    ]
+    write_topic(tmp_path / "topics", "sales", rows.slice(0, 0), key="shop", partitions=4, timestamp="at")
+    left, read, given = parts, 0, 0
+
+    def grows(event: RunEvent) -> bool:
+        nonlocal read, given
+        if isinstance(event, BatchesCommitted):
+            read += sum(count for task, count in event.rows_by_task.items() if task.subtopology == 0)
+        if left and read >= given:
+            append_topic(tmp_path / "topics", "sales", left[0])
+            given += len(left.pop(0))
+        return read == len(rows)
+
+    options = attrs.evolve(QUICK, max_task_idle_ms=60_000)
+    result = application(tmp_path, windows_topology(), clients=2, options=options).run(until=grows)
+    assert not result.late_records
+    application(tmp_path, windows_topology(), clients=2).run()
     assert hours_of(tmp_path) == plain_hours(rows, max(rows.column("at").to_pylist()))
 
 

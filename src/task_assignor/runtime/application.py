@@ -32,6 +32,7 @@ from task_assignor.runtime.machines.patience import NEVER
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.machines.repartitions import Repartitions
+from task_assignor.runtime.machines.topic_news import news_every_ms
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
@@ -362,6 +363,8 @@ class StreamsApplication:
             {name: found.end_offsets() for name, found in self._between.items()},
             self._topology.timed({name: topic.spec for name, topic in self._topics.items()}, self._tasks),
             are_awaited=not is_continuous and self._options.max_task_idle_ms != NEVER,
+            idle_ms=self._options.max_task_idle_ms if is_continuous else 0,
+            news_every_ms=news_every_ms(len(self._tasks)) if is_continuous else None,
         )
         checkpoint, records = commits.opened()
         progress = Progress.after(checkpoint, records, sources, ends, tables, starts, repartitions)

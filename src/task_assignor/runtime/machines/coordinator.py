@@ -362,6 +362,10 @@ class Coordinator:
             yield from self._stop(self._lifetime.stop_reason, None, now_ms)
         else:
             yield from self._give_orders(self._patience.take_due(now_ms), now_ms)
+            news_ms = self._progress.next_news_ms
+            if news_ms is not None and news_ms <= now_ms:
+                yield from self._commit(now_ms)
+                self._progress.tell_news(now_ms)
             yield from self._go_on(now_ms)
 
     def next_deadline_ms(self) -> int | None:
@@ -371,8 +375,8 @@ class Coordinator:
         may_ask = self._lifetime.takes_orders and self._members.staying
         if may_ask or (self._lifetime.is_running and self._rebalances.question is not None):
             deadlines += self._rebalances.deadlines_ms()
-        if self._lifetime.takes_orders and self._patience.next_deadline_ms is not None:
-            deadlines.append(self._patience.next_deadline_ms)
+        if self._lifetime.takes_orders:
+            deadlines += (ms for ms in (self._patience.next_deadline_ms, self._progress.next_news_ms) if ms is not None)
         return min(deadlines, default=None)
 
     # Rebalances, orders, commits.

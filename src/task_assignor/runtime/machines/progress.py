@@ -18,7 +18,7 @@ from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress,
 from task_assignor.runtime.machines.protocol import START, Change, Piece, Position, Recovery, position_of
 from task_assignor.runtime.machines.records import CommitRecord, Marker, TaskCommit, TaskSnapshot, part_path
 from task_assignor.runtime.machines.repartitions import Repartitions, SubTopologyId
-from task_assignor.runtime.machines.topic_time import NO_TIME
+from task_assignor.runtime.machines.topic_news import TopicNews
 from task_assignor.sdk import TaskId
 
 _KEPT_GENERATIONS: Final = 64
@@ -114,6 +114,11 @@ class Progress:
                 self._remaining[_sub_topology(task)][task.partition] += self._ends[topic][task.partition] - offset
         self._open_repartitions = set(self._repartitions.ends()) if self._repartitions.are_awaited else set()
         """Repartition topics that get more rows, even if nothing else grows."""
+        told = self._repartitions.are_awaited or self._repartitions.news_every_ms is not None
+        timed = [topic for topic in self._repartitions.timed if told and topic not in self._tables]
+        readers = {topic: len(self._remaining[self._reader_of[topic]]) for topic in timed if topic in self._reader_of}
+        self._news = TopicNews(readers, self._repartitions.news_every_ms)
+        self._now_ms = 0
         self._markers: tuple[Marker, ...] = ()
         self._fed: set[TaskId] = set()
 
@@ -182,9 +187,11 @@ class Progress:
                 self._advance_offset(
                     f"The checkpoint {checkpoint.number}", task, found, topic, min(start, offset), offset
                 )
-            found.seals, found.times = dict(state.seals), dict(state.times)
+            found.seals = dict(state.seals)
             found.recovery = state.recovery.copy()
             found.position = found.recovery.end
+            if found.position.batch >= 0:
+                self._hear(task, found, state.times)
             found.first_batches = [first for first, _ in state.generations]
             found.generations = [generation for _, generation in state.generations]
 
@@ -322,9 +329,11 @@ class Progress:
         Returns:
             The files of repartition topics that nobody needs any more.
         """
-        self._fed.update(
-            self.move_ends(self._repartitions.publish(record.tasks[task] for task in sorted(record.tasks)))
-        )
+        self._now_ms = max(self._now_ms, record.committed_at_ms)
+        if record.opened_by:
+            self._repartitions.begin(self._now_ms)
+        written = (record.tasks[task] for task in sorted(record.tasks))
+        self._fed.update(self.move_ends(self._repartitions.publish(written, self._now_ms)))
         self._markers = (*self._markers, *record.markers)[-KEPT_MARKERS:]
         # One with tasks has all that counts, so nobody is ahead of it.
         if record.tasks and (complete := self._see_how_far_all_are()):
@@ -332,11 +341,17 @@ class Progress:
         return self._repartitions.take_unwanted()
 
     def _are_busy(self, topic: str) -> npt.NDArray[np.bool_]:
-        """(tasks,) which of those that write a topic have more to read, or will have, since others write it."""
+        """(tasks,) which of those that write a topic have more to read or to hear, or will have, since others write it."""
         writer = self._repartitions.writers[topic]
-        between = [found for found in self._repartitions.writers if self._reader_of.get(found) == writer]
         busy: npt.NDArray[np.bool_] = self._remaining[writer] > 0
-        return busy | any(self._are_busy(found).any() for found in between)
+        for found in self._repartitions.writers:
+            if self._reader_of.get(found) == writer:
+                busy = busy | self._are_busy(found).any()
+                if found in self._news:
+                    busy = busy | self._news.are_behind(found, self._repartitions.time(found))
+        if topic in self._repartitions.timed:
+            busy = busy | self._repartitions.are_held(topic, self._now_ms)
+        return busy
 
     def take_fed(self) -> list[TaskId]:
         """The tasks that may go on because of what others wrote, or will write no more."""
@@ -355,7 +370,7 @@ class Progress:
             complete |= {
                 topic
                 for topic in self._open_repartitions
-                if not self._remaining[writers[topic]].any() and writers[topic] not in waiting
+                if not self._are_busy(topic).any() and writers[topic] not in waiting
             }
         self._open_repartitions -= complete
         return complete
@@ -377,17 +392,43 @@ class Progress:
         }
 
     def has_news(self, task: TaskId) -> bool:
-        """A task that has read everything was not told how far those have come who wrote it: a batch without rows is due.
+        """A task that has read everything is to be told how far those have come who wrote it: a batch without rows is due.
 
         So what is closed at the end of a run does not depend on which of them was the last one.
         """
-        found = self._tasks[task]
-        timed = [topic for topic in found.sources if topic in self._repartitions.timed and topic not in self._tables]
-        if not timed or not self._repartitions.are_awaited or found.position.batch < 0:
+        sources = self._tasks[task].sources
+        told = [topic for topic in sources if topic in self._news]
+        if not told or self._remaining[_sub_topology(task)][task.partition]:
             return False
-        if self._remaining[_sub_topology(task)][task.partition] or self._open_repartitions.intersection(found.sources):
+        if self._open_repartitions.intersection(sources):
             return False
-        return any(self._repartitions.time(topic) > found.times.get(topic, NO_TIME) for topic in timed)
+        return any(self._news.is_due(topic, task.partition, self._repartitions.time(topic)) for topic in told)
+
+    def _hear(self, task: TaskId, found: _TaskProgress, times: Mapping[str, int]) -> None:
+        """A batch of a task counts, with which it was told how far those have come who wrote what it reads."""
+        found.times.update(times)
+        for topic in found.sources:
+            if topic in self._news:
+                self._news.hear(topic, task.partition, times.get(topic))
+
+    @property
+    def next_news_ms(self) -> int | None:
+        """When those are to be told of the time of repartition topics for whom there are no rows, ms since the epoch; None: when there is more."""
+        return self._news.next_ms(self._times, may_move=any(self._is_held(topic) for topic in self._times))
+
+    def _is_held(self, topic: str) -> bool:
+        return bool(self._repartitions.are_held(topic, self._now_ms).any())
+
+    def tell_news(self, now_ms: int) -> None:
+        """It is time for that, and nothing waits for a commit: who is to be told is among those who may go on (`take_fed`)."""
+        self._now_ms = max(self._now_ms, now_ms)
+        self._see_how_far_all_are()
+        self._news.announce(self._times, now_ms)
+        self._fed.update(filter(self.has_news, self._tasks))
+
+    @property
+    def _times(self) -> dict[str, int]:
+        return {topic: self._repartitions.time(topic) for topic in self._repartitions.timed}
 
     def unread(self, task: TaskId) -> dict[str, int]:
         """Source topic -> rows of it that are there and do not count yet."""
@@ -459,7 +500,7 @@ class Progress:
             self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
             found.seals[topic] = commit.seals.get(topic, "")
         self._batches += 1
-        found.times.update(commit.times)
+        self._hear(task, found, commit.times)
         found.position = position_of(commit)
         found.recovery.add(Change(found.position, commit.changelogs))
         found.see_generation(commit)

@@ -155,6 +155,8 @@ class Repartitions:
         elsewhere: topic whose rows are records elsewhere -> how far each partition reaches.
         timed: topic whose rows have times, as have those that they are made of -> what is known of those who write it.
         are_awaited: who reads them beside other sources waits until those who write them have read everything.
+        idle_ms: so long a task that writes one with a time, and has read everything, holds the others back.
+        news_every_ms: so often those are told the time of a topic for whom there are no rows in it; None: when all is read.
     """
 
     def __init__(
@@ -165,13 +167,16 @@ class Repartitions:
         timed: Mapping[str, Writers] | None = None,
         *,
         are_awaited: bool = True,
+        idle_ms: int = 0,
+        news_every_ms: int | None = None,
     ) -> None:
         self.are_awaited = are_awaited
+        self.news_every_ms = news_every_ms
         self.writers = dict(writers or {})
         self._elsewhere = frozenset(elsewhere or ())
         self._topics = {topic: _Topic(count) for topic, count in (partitions or {}).items()}
         self._topics |= {topic: _Topic(len(ends), ends) for topic, ends in (elsewhere or {}).items()}
-        self._times = {topic: TopicTime(found) for topic, found in (timed or {}).items()}
+        self._times = {topic: TopicTime(found, idle_ms) for topic, found in (timed or {}).items()}
         self._unwanted: list[str] = []
 
     def __contains__(self, topic: str) -> bool:
@@ -181,11 +186,17 @@ class Repartitions:
         """Topic -> end offset of each partition; of all topics, if none are named."""
         return {topic: self._topics[topic].ends for topic in (self._topics if topics is None else topics)}
 
-    def publish(self, commits: Iterable[TaskCommit]) -> dict[str, list[int]]:
+    def begin(self, now_ms: int) -> None:
+        """A run begins."""
+        for time in self._times.values():
+            time.begin(now_ms)
+
+    def publish(self, commits: Iterable[TaskCommit], now_ms: int) -> dict[str, list[int]]:
         """The rows of a commit can be read.
 
         Args:
             commits: what its tasks did, in the order of the tasks.
+            now_ms: when it was made, ms since the epoch.
 
         Returns:
             The ends of the topics that have grown.
@@ -204,6 +215,8 @@ class Repartitions:
                     rows = commit.repartitions.get(topic)
                     read = (commit.stream_time, min(commit.times.values(), default=None))
                     time.see(commit.task.partition, read, None if rows is None else rows.times)
+                    if commit.rows_in:
+                        time.read_rows(commit.task.partition, now_ms)
         return self.ends(grown)
 
     @property
@@ -215,12 +228,16 @@ class Repartitions:
         """Up to which time all have come who write a topic, ms."""
         return self._times[topic].now
 
+    def are_held(self, topic: str, now_ms: int) -> npt.NDArray[np.bool_]:
+        """(tasks,) for which of those who write a topic that has a time more rows are waited."""
+        return self._times[topic].are_held(now_ms)
+
     def move_time(self, topic: str, are_busy: npt.NDArray[np.bool_]) -> None:
         """See up to which time all have come who write a topic, after commits.
 
         Args:
             topic: one that has a time.
-            are_busy: (tasks,) which of them have more to read.
+            are_busy: (tasks,) which of them may give rows of before.
         """
         self._times[topic].move(are_busy)
         self._topics[topic].come(self._times[topic].now)

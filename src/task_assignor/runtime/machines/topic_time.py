@@ -5,12 +5,13 @@ a partition says nothing of what comes next. What does is how far each of them i
 will write no row that is older than its newest one. The lowest of these times, over the tasks that have more to read, is
 that of the topic (Flink and Beam call it the watermark). It never goes back.
 
-* A task that has read everything holds nobody back, as with sources; what it reads later comes later. If that is so of all,
-  the newest time that any of them has written counts.
+* A task that has read everything holds nobody back, as with sources; what it reads later comes later. In a run that goes on it
+  does for as long as sources are waited for (`max.task.idle.ms`). If none holds back, the newest time that any has written counts.
 * A task may write seldom. Where it has read on since, it would write rows of then: as far behind what is read as the
   processor says (a window comes out when it is over), or as rows of the topic have been at most.
 * A task that reads a repartition topic itself is given its rows as they come, not in the order of time. So what it has
-  written says nothing; but none of its rows will be older than the time of that topic, which is how far it has read.
+  written says nothing; but none of its rows will be older than the time of that topic, which is how far it has read. As long as it
+  has not heard of that, it has not read everything: windows may be over that it has still to give.
 * As long as nothing is known of a task that has something to read, nothing is known of the topic.
 """
 
@@ -47,13 +48,17 @@ class TopicTime:
 
     Args:
         writers: who they are.
+        idle_ms: so long after its last rows a task holds the others back that has read everything.
 
     Attributes:
         now: up to which time all have come, ms; `NO_TIME`: it is not known.
     """
 
-    def __init__(self, writers: Writers) -> None:
+    def __init__(self, writers: Writers, idle_ms: int = 0) -> None:
         self.now = NO_TIME
+        self._idle_ms = idle_ms
+        self._last_ms: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
+        """(tasks,) when each read rows for the last time, ms since the epoch."""
         self._writers = writers
         self._behind_ms = writers.behind_ms
         """By how much a row has been behind what its task had read before, at most; None: not known."""
@@ -61,6 +66,19 @@ class TopicTime:
         """(tasks,) newest time of the rows that each has written."""
         self._read: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
         """(tasks,) the time up to which each has read."""
+
+    def begin(self, now_ms: int) -> None:
+        """A run begins: of nobody it is known what comes."""
+        self._last_ms[:] = now_ms
+
+    def read_rows(self, writer: int, now_ms: int) -> None:
+        """A task has read rows."""
+        self._last_ms[writer] = now_ms
+
+    def are_held(self, now_ms: int) -> npt.NDArray[np.bool_]:
+        """(tasks,) for which more rows are waited."""
+        held: npt.NDArray[np.bool_] = self._last_ms > now_ms - self._idle_ms
+        return held
 
     def see(self, writer: int, read: tuple[int | None, int | None], times: tuple[int, int] | None) -> None:
         """A batch of a task is committed.
@@ -82,7 +100,7 @@ class TopicTime:
         """See how far all are.
 
         Args:
-            are_busy: (tasks,) which have more to read.
+            are_busy: (tasks,) which may give rows of before.
         """
         if are_busy.any():
             come = np.full(len(self._read), NO_TIME)
