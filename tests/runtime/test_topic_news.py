@@ -36,7 +36,7 @@ class Chain:
         known = Repartitions(
             {"r": MIDDLE, "s": LAST},
             {"r": (None, 0), "s": (None, 1)},
-            timed={"r": Writers(FIRST), "s": Writers(MIDDLE, 0, are_in_order=False)},
+            timed={"r": Writers(FIRST), "s": Writers(MIDDLE, they_tell=True, are_in_order=False)},
             are_awaited=not is_continuous,
             idle_ms=EVER if is_continuous else 0,
             news_every_ms=1_000 if is_continuous else None,
@@ -81,9 +81,21 @@ class Chain:
                 self.kept[task.partition] = [time for time in self.kept[task.partition] if time not in ready]
                 written = self._route("s", [(time, time % LAST) for time in ready])
         times = {} if told is None else {topic: told}
+        to_come = {"s": self.told[task.partition]} if topic == "r" and self.told[task.partition] != NO_TIME else {}
         batch = self.progress.position(task).batch + 1
         commit = TaskCommit(
-            task, batch, "c", "p", "m", "a", 1, ranges, stream_time=read, repartitions=written, times=times
+            task,
+            batch,
+            "c",
+            "p",
+            "m",
+            "a",
+            1,
+            ranges,
+            stream_time=read,
+            repartitions=written,
+            times=times,
+            to_come=to_come,
         )
         self.progress.advance(commit)
         return commit
@@ -200,10 +212,10 @@ def test_in_a_run_that_goes_on_windows_close_where_no_rows_come() -> None:
     assert chain.progress.take_fed() == [quiet, other], "rows have come for them, which they have read"
     chain.progress.tell_news(10_000)
     assert not chain.progress.take_fed(), "more is waited for"
-    assert chain.progress.next_news_ms == 11_000
+    assert [chain.progress.next_news_ms] == [11_000]
     chain.progress.tell_news(2_000 + EVER)
     assert chain.progress.take_fed() == [quiet, other], "nobody is waited for any more"
-    assert chain.progress.next_news_ms is None
+    assert [chain.progress.next_news_ms] == [None]
     for task in (quiet, other):
         commit = chain.do(task, 1)
         assert commit is not None

@@ -388,12 +388,21 @@ def test_of_who_writes_seldom_it_counts_how_far_it_has_read() -> None:
     assert move(time, True, True) == 195
 
 
-def test_what_a_processor_says_of_its_rows_counts_from_the_beginning() -> None:
-    time = TopicTime(Writers(2, behind_ms=50))
-    time.see(0, (100, None), None)
-    assert move(time, True, False) == 50
-    time.see(0, (100, None), (40, 90))
-    assert move(time, True, False) == 90, "rows of who reads in order come in order"
+def test_of_who_tells_how_old_its_rows_may_still_be_that_alone_counts() -> None:
+    time = TopicTime(Writers(2, they_tell=True))
+    time.see(0, (100, None), (60, 90), 50)
+    assert move(time, True, True) == NO_TIME
+    time.see(1, (300, None), None, 250)
+    assert move(time, True, True) == 50, "rows of windows are held back, and not in the order of time"
+    time.see(0, (120, None), (60, 90), 40)
+    assert move(time, True, False) == 50, "what was told under another grace holds as well"
+    again = TopicTime(Writers(2, they_tell=True))
+    again.load(time.saved())
+    assert move(again, True, True) == 50
+    assert move(again, False, False) == 250, "who has read everything holds nobody back"
+    former = TopicTime(Writers(2, they_tell=True))
+    former.load((50, 90, 280))
+    assert move(former, True, True) == NO_TIME, "what former versions have saved is what was written"
 
 
 def test_of_who_is_given_rows_as_they_come_not_what_it_has_written_counts() -> None:
@@ -520,7 +529,7 @@ def test_time_is_told_where_windows_are_and_is_that_of_rows_with_times() -> None
     assert Topology([to_item, copied]).timed({"sales": sales_of}, tasks) == {}
     assert windows_topology().timed({"sales": sales_of}, tasks) == {"by-item": Writers(4)}
     tasks += [TaskId(1, number) for number in range(3)]
-    expected = {"by-item": Writers(4), "again": Writers(3, None, are_in_order=False)}
+    expected = {"by-item": Writers(4), "again": Writers(3, are_in_order=False)}
     assert Topology([*chain, windows]).timed({"sales": sales_of}, tasks) == expected
     assert Topology([*chain, windows]).timed({"sales": attrs.evolve(sales_of, timestamp=None)}, tasks) == {}
     hours = attrs.evolve(BY_ITEM, name="hours-of", schema=None, timestamp="window_start")
@@ -532,5 +541,5 @@ def test_time_is_told_where_windows_are_and_is_that_of_rows_with_times() -> None
     ]
     prices = TopicSpec("prices", 3, SALES, "item", None)
     assert Topology(of_windows).timed({"sales": sales_of, "prices": prices}, tasks) == {
-        "hours-of": Writers(4, HOUR + 5)
+        "hours-of": Writers(4, they_tell=True)
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import attrs
 import pyarrow as pa
@@ -368,6 +368,23 @@ def factory_name(factory: object) -> str:
 def is_ready_made(factory: object) -> bool:
     """It makes processors of ours."""
     return getattr(factory, "__module__", "").startswith(processors.__name__)
+
+
+class Windows(Protocol):
+    """A ready-made processor whose rows come out by windows of time, and may be behind what it has read."""
+
+    def to_come(self, column: str) -> int | None:
+        """No row that still comes out is older than this in that column, ms; None: it is not known."""
+
+
+def has_windows(factory: object) -> bool:
+    """It makes processors of ours that go by windows of time: `Windows`."""
+    return is_ready_made(factory) and hasattr(factory, "knows_what_comes")
+
+
+def knows_what_comes(factory: object) -> bool:
+    """It makes such as know at any time how old the rows may be that still come out."""
+    return has_windows(factory) and bool(getattr(factory, "knows_what_comes", False))
 
 
 def processor_name(factory: object) -> str:

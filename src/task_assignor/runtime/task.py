@@ -323,6 +323,7 @@ class StreamTask:
             seals={name: logs[name].seal_before(self.task.partition, end) for name, (_, end) in batch.offsets.items()},
             is_short=batch.is_short,
             times={topic: int(found[-1]) for topic, found in batch.times.items()},
+            to_come=self._processors.to_come(),
         )
 
     def _take(self, order: TaskOrder, found: Found) -> TaskResult:

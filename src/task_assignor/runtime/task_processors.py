@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -30,7 +30,14 @@ from task_assignor.runtime.merging import Int64Array
 from task_assignor.runtime.processor import NOT_OF_A_RECORD, Processor
 from task_assignor.runtime.steps import parent_only, step
 from task_assignor.runtime.stores.store import Store
-from task_assignor.runtime.sub_topology import SubTopology, is_ready_made, processor_name
+from task_assignor.runtime.sub_topology import (
+    Repartitioned,
+    SubTopology,
+    Windows,
+    is_ready_made,
+    knows_what_comes,
+    processor_name,
+)
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_writing import fit_to_schema
@@ -117,6 +124,10 @@ class TaskProcessors:
             raise
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
             raise ProcessorException(self._story(order, error), str(self._task), traceback_of(error)) from error
+
+    def to_come(self) -> dict[str, int]:
+        """Repartition topic that windows write -> no row that they still give is older than this, ms; after `run`."""
+        return {name: found for node in self._nodes for name, found in node.to_come().items()}
 
     def close(self) -> None:
         """They are given up, all of them, also if one cannot be closed; `run` begins with others."""
@@ -291,6 +302,15 @@ class _Node:
         made = pa.concat_tables(found)
         is_sorted = bool((order[1:] > order[:-1]).all())
         return topic, places[numbers[order]], made if is_sorted else made.take(pa.array(order))
+
+    def to_come(self) -> dict[str, int]:
+        if not knows_what_comes(self.node.processor):
+            return {}
+        timed = {
+            one.name: one.timestamp for one in self.node.outputs if isinstance(one, Repartitioned) and one.timestamp
+        }
+        processor = cast(Windows, self._processor)
+        return {name: time for name, column in timed.items() if (time := processor.to_come(column)) is not None}
 
     def close(self) -> None:
         self.context.end()

@@ -23,19 +23,15 @@ from task_assignor.runtime.sub_topology import (
     Repartitioned,
     StoreSpec,
     SubTopology,
+    has_windows,
     is_ready_made,
+    knows_what_comes,
     processor_name,
     several,
 )
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 from task_assignor.sdk.text import shown
-
-
-def _behind_ms(node: SubTopology) -> int | None:
-    """By how much rows of windows are behind what was read before, ms; None: these are no windows, so it is not known."""
-    behind_ms: int | None = getattr(node.processor, "behind_ms", None) if is_ready_made(node.processor) else None
-    return behind_ms
 
 
 @attrs.frozen
@@ -367,10 +363,10 @@ class Topology:
                 for output in node.outputs:
                     if isinstance(output, Repartitioned) and output.timestamp is not None:
                         count = counts[self.writers[output.name]]
-                        writers[output.name] = Writers(count, _behind_ms(node), is_in_order)
+                        writers[output.name] = Writers(count, knows_what_comes(node.processor), is_in_order)
         asked: set[str] = set()
         for found in reversed(order):
-            ask = any(_behind_ms(node) is not None for node in found.nodes)
+            ask = any(has_windows(node.processor) for node in found.nodes)
             if ask or asked.intersection(output.name for output in found.outputs):
                 asked.update(found.sources)
         return {name: known for name, known in writers.items() if name in asked}

@@ -214,6 +214,7 @@ class Orders:
             result.position.epoch_ms,
             result.seals,
             result.times,
+            result.to_come,
         )
         return commit
 

@@ -220,6 +220,7 @@ class TaskResult(Message, frozen=True):
         seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
         is_short: of a source there are rows that cannot be read yet, whoever asks; so maybe none were.
         times: source topic that many tasks write -> up to which time all of these had come, as the order said, ms.
+        to_come: repartition topic that windows write -> no row that the task still writes there is older than this, ms.
     """
 
     task: TaskId
@@ -237,6 +238,7 @@ class TaskResult(Message, frozen=True):
     seals: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_short: bool = False
     times: Mapping[str, int] = msgspec.field(default_factory=dict)
+    to_come: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def files(self) -> list[FileRef]:

@@ -212,6 +212,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
         epoch_ms: when the coordinator began under which it was processed, milliseconds since the epoch.
         seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
         times: source topic that many tasks write -> up to which time all of these had come, as far as it was told, ms.
+        to_come: repartition topic that windows write -> no row that the task still writes there is older than this, ms.
     """
 
     task: TaskId
@@ -232,6 +233,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
     epoch_ms: Count = 0
     seals: Mapping[str, str] = msgspec.field(default_factory=dict)
     times: Mapping[str, int] = msgspec.field(default_factory=dict)
+    to_come: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def rows_in(self) -> int:

@@ -214,7 +214,8 @@ class Repartitions:
                 if self.writers[topic] == (commit.task.topology_name, commit.task.subtopology):
                     rows = commit.repartitions.get(topic)
                     read = (commit.stream_time, min(commit.times.values(), default=None))
-                    time.see(commit.task.partition, read, None if rows is None else rows.times)
+                    times = None if rows is None else rows.times
+                    time.see(commit.task.partition, read, times, commit.to_come.get(topic))
                     if commit.rows_in:
                         time.read_rows(commit.task.partition, now_ms)
         return self.ends(grown)

@@ -7,8 +7,10 @@ that of the topic (Flink and Beam call it the watermark). It never goes back.
 
 * A task that has read everything holds nobody back, as with sources; what it reads later comes later. In a run that goes on it
   does for as long as sources are waited for (`max.task.idle.ms`). If none holds back, the newest time that any has written counts.
-* A task may write seldom. Where it has read on since, it would write rows of then: as far behind what is read as the
-  processor says (a window comes out when it is over), or as rows of the topic have been at most.
+* Windows and joins hold rows back, or give such that are older than others that they have given. They say with each batch
+  from which time on their rows still come, and that alone counts.
+* Another task may write seldom. Where it has read on since, it would write rows of then: as far behind what is read as rows
+  of the topic have been at most.
 * A task that reads a repartition topic itself is given its rows as they come, not in the order of time. So what it has
   written says nothing; but none of its rows will be older than the time of that topic, which is how far it has read. As long as it
   has not heard of that, it has not read everything: windows may be over that it has still to give.
@@ -34,12 +36,12 @@ class Writers:
 
     Args:
         tasks: how many they are.
-        behind_ms: by how much a row is at most behind what its task had read before; None: they do not say.
+        they_tell: they say with each batch than what no row will be older that they still write.
         are_in_order: they are given records in the order of time.
     """
 
     tasks: int
-    behind_ms: int | None = None
+    they_tell: bool = False
     are_in_order: bool = True
 
 
@@ -60,10 +62,10 @@ class TopicTime:
         self._last_ms: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
         """(tasks,) when each read rows for the last time, ms since the epoch."""
         self._writers = writers
-        self._behind_ms = writers.behind_ms
+        self._behind_ms: int | None = None
         """By how much a row has been behind what its task had read before, at most; None: not known."""
         self._written: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
-        """(tasks,) newest time of the rows that each has written."""
+        """(tasks,) newest time of the rows that each has written; where they tell, what each has told."""
         self._read: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
         """(tasks,) the time up to which each has read."""
 
@@ -80,18 +82,29 @@ class TopicTime:
         held: npt.NDArray[np.bool_] = self._last_ms > now_ms - self._idle_ms
         return held
 
-    def see(self, writer: int, read: tuple[int | None, int | None], times: tuple[int, int] | None) -> None:
+    def see(
+        self,
+        writer: int,
+        read: tuple[int | None, int | None],
+        times: tuple[int, int] | None,
+        to_come: int | None = None,
+    ) -> None:
         """A batch of a task is committed.
 
         Args:
             writer: number of the task.
             read: newest time of what it has read; up to which time all have come who write repartition topics that it reads, ms.
             times: oldest and newest time of the rows that it has written to the topic in this batch; None: there are none.
+            to_come: no row that it still writes is older than this, ms; None: it does not say.
         """
+        if self._writers.they_tell:
+            # What was told under another grace holds as well.
+            self._written[writer] = max(int(self._written[writer]), NO_TIME if to_come is None else to_come)
+            return
         before, time = int(self._read[writer]), read[0 if self._writers.are_in_order else 1]
         if times is not None:
             self._written[writer] = max(int(self._written[writer]), times[1])
-            if before != NO_TIME and self._writers.behind_ms is None:
+            if before != NO_TIME:
                 self._behind_ms = max(self._behind_ms or 0, before - times[0])
         if time is not None:
             self._read[writer] = max(before, time)
@@ -102,7 +115,9 @@ class TopicTime:
         Args:
             are_busy: (tasks,) which may give rows of before.
         """
-        if are_busy.any():
+        if self._writers.they_tell:
+            found = int(self._written[are_busy].min() if are_busy.any() else self._written.max(initial=NO_TIME))
+        elif are_busy.any():
             come = np.full(len(self._read), NO_TIME)
             if self._behind_ms is not None:
                 come = np.where(self._read == NO_TIME, NO_TIME, self._read - self._behind_ms)
@@ -116,12 +131,13 @@ class TopicTime:
     # For checkpoints.
 
     def saved(self) -> tuple[int | None, ...]:
-        """By how much rows have been behind, then the newest time that each task has written."""
+        """By how much rows have been behind, then the newest time that each task has written, or what it has told."""
         return (self._behind_ms, *(None if time == NO_TIME else time for time in self._written.tolist()))
 
     def load(self, saved: Sequence[int | None]) -> None:
         """Take what was saved; of other tasks it says nothing."""
-        if len(saved) == len(self._written) + 1:
-            if self._writers.behind_ms is None:
-                self._behind_ms = saved[0]
+        # Former versions did not ask those who tell, and saved what these had written.
+        is_of_former = self._writers.they_tell and saved[:1] != (None,)
+        if len(saved) == len(self._written) + 1 and not is_of_former:
+            self._behind_ms = saved[0]
             self._written[:] = [NO_TIME if time is None else time for time in saved[1:]]

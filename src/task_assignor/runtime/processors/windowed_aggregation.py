@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 import numpy as np
@@ -223,17 +223,13 @@ class _Factory:
     by: tuple[str, ...]
     store: str
 
+    knows_what_comes: ClassVar[bool] = True
+    """The graces say how old rows may be that still come out."""
+
     @property
     def shown_as(self) -> str:
         """What its user wrote."""
         return type(self.aggregation).__qualname__
-
-    @property
-    def behind_ms(self) -> int:
-        """By how much the start of a window that comes out (of a session its end) is at most behind what was read before, ms."""
-        windows = self.aggregation.windows
-        length = windows.size_ms if isinstance(windows, TimeWindows) else windows.gap_ms
-        return length + self.aggregation.grace_ms
 
     @property
     def free_graces(self) -> tuple[str, ...]:
@@ -315,6 +311,19 @@ class _Windowed(Processor):
         places = np.flatnonzero(beyond)
         context.leave_out(topic, places, [f"is in a window with bounds that {kind} does not have"] * len(places))
         return np.where(beyond, NO_TIME, times), both(keep, ~beyond)
+
+    def to_come(self, column: str) -> int | None:
+        """No row that still comes out is older than this, ms; None: it is not known.
+
+        Args:
+            column: the column of the result that is the time of its rows.
+        """
+        now = self._store.stream_time
+        return None if now is None else self._to_come(column, now)
+
+    @abstractmethod
+    def _to_come(self, column: str, now: int) -> int:
+        """See `to_come`; `now` is the newest time."""
 
     @abstractmethod
     def _span(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -435,10 +444,18 @@ class _InTimeWindows(_Windowed):
         states = self._group.put_together(stored.join(keys, on=by, how="semi"), by)
         return keys.with_row_index(own("row")).join(states, on=by, how="left").sort(own("row"))
 
+    def _last_closed(self, now: int) -> int:
+        """The start of windows that are closed, and older ones, when the newest time is that."""
+        return now - self._size - self._plan.grace_ms
+
+    def _to_come(self, column: str, now: int) -> int:
+        first = self._last_closed(now) + 1
+        return first + self._size if column == END else first
+
     def _close(self, before: int | None, now: int) -> pa.Table | None:  # noqa: ARG002 - what is closed is forgotten
         import polars as pl
 
-        last = now - self._size - self._plan.grace_ms
+        last = self._last_closed(now)
         stored = self._store.frame
         # Also where there is nothing: what is closed stays so.
         self._store.expire(last + 1)
@@ -481,6 +498,13 @@ class _InSessions(_Windowed):
         return ordered.with_columns(is_first.alias(_SESSION)).with_columns(
             pl.col(_SESSION).cast(pl.Int64).cum_sum().over(self._by)
         )
+
+    def _to_come(self, column: str, now: int) -> int:
+        if column == END:
+            return now - self._plan.grace_ms - self._gap
+        # What is open goes on, however long ago it began.
+        stored, first = self._store.frame, now - self._plan.grace_ms
+        return first if stored is None else min(first, int(stored.get_column(START).to_numpy().min()))
 
     def _close(self, before: int | None, now: int) -> pa.Table | None:
         import polars as pl

@@ -21,6 +21,7 @@ same ones. `late_records` says what becomes of them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
@@ -173,10 +174,9 @@ class JoinFactory:
         return type(self.join).__qualname__
 
     @property
-    def behind_ms(self) -> int:
-        """By how much the times of a row that comes out are at most behind what was read before, ms."""
-        join = self.join
-        return max(join.before_ms, join.after_ms) + max(join.left_grace_ms or 0, join.right_grace_ms or 0)
+    def knows_what_comes(self) -> bool:
+        """The graces say how old rows may be that still come out."""
+        return None not in (self.join.left_grace_ms, self.join.right_grace_ms)
 
     @property
     def free_graces(self) -> tuple[str, ...]:
@@ -278,6 +278,7 @@ class JoinProcessor(Processor):
 
     def init(self, context: TaskContext) -> None:
         """Take stores and columns."""
+        self._context = context
         self._left, self._right = _sides(self._plan, context.topics)
         self._left_store = context.window_store(self._left.store)
         self._right_store = context.window_store(self._right.store)
@@ -319,6 +320,22 @@ class JoinProcessor(Processor):
         self._expire(*closed_now)
         tables = [rows for rows in found if rows is not None and rows.num_rows]
         return pa.concat_tables(tables) if tables else None
+
+    def to_come(self, column: str) -> int | None:
+        """No row that still comes out is older than this, ms; None: it is not known.
+
+        A row that is still read is older than the newest by its grace at most; one that was read is in a pair as long as it can
+        meet one of the future.
+
+        Args:
+            column: the column of the result that is the time of its rows.
+        """
+        times = self._times(self._context)
+        found = dict[str, int | None]()
+        for side, time, closed in zip((self._left, self._right), times, self._closed_before(times), strict=True):
+            new = None if time is None or side.grace_ms is None else time - side.grace_ms
+            found[side.columns.values.get(side.timestamp, "")] = _older(new, closed)
+        return found[column] if column in found else functools.reduce(_older, found.values())
 
     def _prepare(
         self, side: _Side, store: WindowStore, rows: pa.Table, before: int | None, context: TaskContext
