@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import shutil
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +32,9 @@ from task_assignor.runtime import (
     partitions_of,
     write_topic,
 )
+from task_assignor.runtime.errors import ProcessorStateException
 from task_assignor.runtime.machines.protocol import Recovery
+from task_assignor.runtime.storage import LocalStorage
 from task_assignor.sdk import StreamsException, TaskId
 from tests.runtime.support import (
     QUICK,
@@ -186,6 +192,87 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     new = _counting(tmp_path, KeyValueStoreSpec("others", KEY, TOTALS))
     with pytest.raises(CommitLogException, match="in this run there was none"):
         new.read_store("others")
+
+
+def test_tasks_that_are_others_by_now_are_not_taken_for_those_of_the_run(tmp_path: Path) -> None:
+    """A store was empty, or half of it was missing, where its tasks had other ids or there were less of them."""
+
+    def app(*order: str) -> StreamsApplication:
+        counting = _counting(tmp_path)._topology.sub_topologies[0]
+        subs = {"count": counting, "idle": SubTopology("idle", "right", _Idle)}
+        return application(tmp_path, Topology([subs[name] for name in order]))
+
+    write_topic(tmp_path / "topics", "right", stream(10, 5, seed=1), partitions=4, key=["key"], timestamp="at")
+    rows = stream(1_000, 40, seed=1)
+    write_topic(tmp_path / "topics", "left", rows, partitions=4, key=["key"], timestamp="at")
+    app("count", "idle").run()
+    assert app("count", "idle").read_store("totals").num_rows == 40
+    with pytest.raises(
+        CommitLogException, match=r"had other tasks.*order of the sub-topologies: was \[\"count\", \"idle\"\]"
+    ):
+        app("idle", "count").read_store("totals")
+    with pytest.raises(CommitLogException, match=r"had other tasks.*order of the sub-topologies"):
+        _counting(tmp_path).read_store("totals")
+    shutil.rmtree(tmp_path / "topics" / "left")
+    write_topic(tmp_path / "topics", "left", rows, partitions=2, key=["key"], timestamp="at")
+    with pytest.raises(CommitLogException, match=r"had other tasks.*topics, left, partitions: was 4, is 2"):
+        app("count", "idle").read_store("totals")
+
+
+def test_nothing_but_the_store_is_restored(tmp_path: Path) -> None:
+    """Others of the task may be large, or damaged."""
+    write_streams(tmp_path / "topics", 400, 20)
+    app = application(tmp_path, join_topology(), options=SAVES_OFTEN)
+    app.run()
+    one, other = [store.name for store in join_topology().sub_topologies[0].stores]
+    found = app.read_store(one)
+    for folder in ("changelog", "snapshots"):
+        shutil.rmtree(tmp_path / "run" / folder / other)
+    assert app.read_store(one).equals(found)
+    with pytest.raises(CorruptLogException):
+        app.read_store(other)
+
+
+def test_it_leaves_nothing_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What readers left that were killed goes, too; that of those who are still at it stays."""
+    app = _counting(tmp_path, KeyValueStoreSpec("totals", KEY, TOTALS, on_disk=True), options=SAVES_OFTEN)
+    app.run()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for name in ("task-assignor-reader-killed", "task-assignor-reader-alive", "task-assignor-of-others"):
+        (tmp_path / "temporary" / name / "test").mkdir(parents=True)
+        (tmp_path / "temporary" / name / "lock").touch()
+
+    def files() -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in [tmp_path / "run", *(tmp_path / "run").rglob("*")]}
+
+    before = files()
+    with (tmp_path / "temporary/task-assignor-reader-alive/lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert app.read_store("totals").num_rows == 40
+    assert files() == before
+    left = sorted(path.name for path in (tmp_path / "temporary").iterdir())
+    assert left == ["task-assignor-of-others", "task-assignor-reader-alive"]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_where_there_is_no_room_for_it_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_disk: bool
+) -> None:
+    app = _counting(tmp_path, KeyValueStoreSpec("totals", KEY, TOTALS, on_disk=on_disk), options=SAVES_OFTEN)
+    app.run()
+    said = r"'totals' cannot be restored in the folder for temporary files: .*Maybe set TMPDIR to a folder with room"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(ProcessorStateException, match=said):
+        app.read_store("totals")
+    monkeypatch.undo()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LocalStorage, "put", full)
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(ProcessorStateException, match=said):
+        app.read_store("totals")
 
 
 def test_a_store_that_has_gained_a_column_has_null_there(tmp_path: Path) -> None:

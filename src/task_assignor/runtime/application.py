@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -21,6 +20,7 @@ from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, StoreException
 from task_assignor.runtime.folder_claim import FolderClaim
+from task_assignor.runtime.identity import identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -245,7 +245,8 @@ class StreamsApplication:
             raise CommitLogException(
                 f"The folder {self._layout.run_dir} belongs to the application {run.application_id!r}, not to {self._application_id!r}."
             )
-        check_store(self._topology, name, run.identity)
+        outputs = {output.name: None for sub in self._topology.sub_topologies for output in sub.written}
+        check_store(self._topology, name, run.identity, identity_of(self._topology, self._topics, outputs))
         tasks = {
             task.partition: task
             for task in self._tasks
@@ -256,9 +257,11 @@ class StreamsApplication:
             raise StoreException(
                 f"The store {name!r} has no partition {shown(unknown[0])}: it has {len(tasks)}, from 0 to {len(tasks) - 1}."
             )
-        with tempfile.TemporaryDirectory(prefix="task-assignor-") as folder:
-            reader = self._bootstrap(ClientSpec("reader", state_dir=folder), run.run_id, 0, b"", 0)
-            return read_store(reader, {tasks[partition] for partition in wanted}, name)
+
+        def reader(folder: str) -> ClientBootstrap:
+            return self._bootstrap(ClientSpec("reader", state_dir=folder), run.run_id, 0, b"", 0)
+
+        return read_store(reader, {tasks[partition] for partition in wanted}, name)
 
     def run(
         self,

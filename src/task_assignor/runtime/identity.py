@@ -311,6 +311,23 @@ def _pickled(value: object) -> Iterator[tuple[str, object]]:
         yield "items", list(items)
 
 
+def tasks_of(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an identity decides which tasks there are, and which stores they have: another version may have others under the same ids."""
+    subs = identity["sub-topologies"]
+    return {
+        "topics": {name: {"partitions": found["partitions"]} for name, found in identity["topics"].items()},
+        "order of the sub-topologies": identity["order of the sub-topologies"],
+        "sub-topologies": {
+            name: {key: found[key] for key in ("topology", "sources", "forwarded") if key in found}
+            for name, found in subs.items()
+        },
+        "repartition topics": {
+            name: {"partitions": found["partitions"]} for name, found in identity.get("repartition topics", {}).items()
+        },
+        "derived streams": {name: found["topic"] for name, found in identity.get("derived streams", {}).items()},
+    }
+
+
 def differences(before: Any, now: Any, place: str = "") -> list[str]:
     """What differs between two identities, each with its place, what it was and what it is.
 
