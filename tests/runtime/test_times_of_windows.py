@@ -47,6 +47,15 @@ class Nothing(Processor):
         """Nothing."""
 
 
+class Pass(Processor):
+    """Gives the rows as they are."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """The rows of the only source."""
+        (rows,) = batch.values()
+        return rows
+
+
 def _rows(seed: int, steps: list[int], count: int = 40, start: int = 0) -> list[Row]:
     """In the order of time, of several keys."""
     random = np.random.default_rng(seed)
@@ -152,3 +161,19 @@ def test_with_a_grace_that_is_another_one_from_run_to_run(
         application(tmp_path, _chain(first, between), clients=1, options=options).run()
     times = [start for _, start in {(row[0], row[1] // 10 * 10) for row in rows}]
     _is_right(_counts(tmp_path), times, rows[-1][1] - 70)
+
+
+@pytest.mark.parametrize("max_batch_rows", [3, 1_000])
+def test_over_what_others_wrote_before(tmp_path: Path, max_batch_rows: int) -> None:
+    """Its tasks are told at the end, one after the other, that all have come, and then give their last windows."""
+    rows = [(key, at, 1) for at in range(0, 200, 7) for key in range(6)]
+    _write(tmp_path, l=rows)
+    before = Repartitioned("before", SCHEMA, key="k", partitions=3, timestamp="at")
+    between = Repartitioned("between", WINDOWS, key="one", partitions=1, timestamp="window_start")
+    first = attrs.evolve(_windows(), source="before").sub_topology("first", between, before.spec)
+    topology = _chain(first, between, SubTopology("pass", "l", Pass, outputs=[before]))
+    options = attrs.evolve(SMALL, max_batch_rows=max_batch_rows)
+    application(tmp_path, topology, clients=1, options=options).run()
+    times = [start for _, start in {(row[0], row[1] // 10 * 10) for row in rows}]
+    found = _counts(tmp_path)
+    _is_right(found, times, 180)
