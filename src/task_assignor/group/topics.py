@@ -8,6 +8,7 @@ import attrs
 
 from task_assignor.group.errors import GroupException, count_of
 from task_assignor.group.topology import SubTopologyShape, partition_count
+from task_assignor.sdk.text import counted
 
 
 class MissingSourceTopicException(GroupException):
@@ -67,7 +68,7 @@ def plan_topics(shapes: Sequence[SubTopologyShape], partitions: Mapping[str, int
     for topic, count in internal.items():
         if partitions.get(topic, count) != count:
             raise GroupException(
-                f"The internal topic {topic!r} has {partitions[topic]} partitions, but needs {count}. Maybe its sources "
+                f"The internal topic {topic!r} has {counted(partitions[topic], 'partition')}, but needs {count}. Maybe its sources "
                 "were given more partitions: reset the application, or create the topic anew."
             )
     create = {topic: count for topic, count in internal.items() if topic not in partitions}

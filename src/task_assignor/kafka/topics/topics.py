@@ -46,7 +46,7 @@ from task_assignor.runtime.topology import Topology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.once import name_once
-from task_assignor.sdk.text import listed, shown
+from task_assignor.sdk.text import counted, listed, shown
 
 _log = logger_of(__name__)
 DEFAULT_TIMEOUT_MS: Final = 60_000
@@ -262,7 +262,7 @@ class KafkaTopics:
             )
         if partitions not in (None, len(found.partitions)):
             raise TopicException(
-                f"The topic {name!r} in {self.address} has {len(found.partitions)} partitions, and had {partitions} when the run "
+                f"The topic {name!r} in {self.address} has {counted(len(found.partitions), 'partition')}, and had {partitions} when the run "
                 "began: somebody has added some. Keys are in other partitions from then on, so state that belongs to them would "
                 "be missed. Maybe copy the records to a new topic, and run the application with that, another application.id "
                 "and a new run_dir."
@@ -314,7 +314,7 @@ class KafkaTopics:
         for name, count in between.items():
             if existing.get(name, count) != count:
                 raise TopicException(
-                    f"The repartition topic {name!r} has {existing[name]} partitions, but {count} are declared. Maybe delete it, and run "
+                    f"The repartition topic {name!r} has {counted(existing[name], 'partition')}, but {count} are declared. Maybe delete it, and run "
                     "the application under another application.id with a new run_dir."
                 )
         try:
