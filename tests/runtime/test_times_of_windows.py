@@ -177,3 +177,18 @@ def test_over_what_others_wrote_before(tmp_path: Path, max_batch_rows: int) -> N
     times = [start for _, start in {(row[0], row[1] // 10 * 10) for row in rows}]
     found = _counts(tmp_path)
     _is_right(found, times, 180)
+
+
+def test_beside_a_topic_that_goes_on_where_all_have_come(tmp_path: Path) -> None:
+    """Nobody is further than what was read, though windows that end later are all that still comes."""
+    rows = [(key, at, 1) for at in range(0, 101, 5) for key in range(6)]
+    _write(tmp_path, l=rows, r=rows)
+    between = Repartitioned("between", WINDOWS, key="k", partitions=2, timestamp="window_end")
+    first = _windows().sub_topology("first", between, TOPICS["l"])
+    join = WindowedJoin(left="between", right="r", before_ms=0, after_ms=0)
+    topology = Topology([first, join.sub_topology("pairs", "pairs")])
+    application(tmp_path, topology, clients=1, options=SMALL).run()
+    append_topic(tmp_path / "topics", "r", table_of(SCHEMA, [(key, 100, 2) for key in range(6)]))
+    application(tmp_path, topology, clients=1, options=SMALL).run()
+    found = Counter(row["window_end"] for row in read_output(tmp_path / "run", "pairs").to_pylist())
+    assert found == {**dict.fromkeys(range(10, 91, 10), 6), 100: 12}

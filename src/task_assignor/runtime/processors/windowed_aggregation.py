@@ -450,7 +450,8 @@ class _InTimeWindows(_Windowed):
 
     def _to_come(self, column: str, now: int) -> int:
         first = self._last_closed(now) + 1
-        return first + self._size if column == END else first
+        # Beside another source nobody is further than what was read.
+        return min(first + self._size, now) if column == END else first
 
     def _close(self, before: int | None, now: int) -> pa.Table | None:  # noqa: ARG002 - what is closed is forgotten
         import polars as pl
