@@ -43,6 +43,13 @@ from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, plain_join, settin
 
 Unique = Callable[[str], str]
 BROKEN = [b"", b"null", b"{", b'{"key": "one"}', b'{"at": 1.5}', b"\xff\x00", b'{"value": "\xc3"}', b"[1]"]
+BROKEN += [
+    b'{"key": 1}, "at": 5',
+    b'{"key": 1} , "other": {"at": 5}',
+    b'{"key": 1}, {"key": 2}',
+    b'{"key": 1}], "at": [5',
+]
+GOOD = [b'{"key": 1, "at": 5}', b"{}", b'{"other": {"at": 5}, "key": 1}', b'{"value": "},\\"at"}']
 SCHEMA = pa.schema([("key", pa.int64()), ("at", pa.int64()), ("value", pa.string())])
 
 
@@ -193,7 +200,7 @@ def test_all_that_can_be_read_is(values: list[int]) -> None:
     assert list(failed.items()) == [(place, f"it is {value}") for place, value in enumerate(values) if value < 0]
 
 
-@given(st.lists(st.sampled_from([*BROKEN, b'{"key": 1, "at": 5}', b"{}"]), max_size=12))
+@given(st.lists(st.sampled_from([*BROKEN, *GOOD]), max_size=12))
 def test_json_that_cannot_be_read_is_told_from_what_can(values: list[bytes]) -> None:
     rows, failed = rows_of_readable(values, lambda some: JsonSerde().deserialize(some, SCHEMA))
     assert [*failed] == [place for place, value in enumerate(values) if value in BROKEN]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zlib
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ _AT_ONCE_BYTES: Final = 1 << 28
 """Arrow reads less than 2 GiB at once."""
 _PER_DAY: Final = {unit: 86_400 * 10**digits for unit, digits in {"s": 0, "ms": 3, "us": 6, "ns": 9}.items()}
 _FIRST_DAY: Final = -719_528
+_MORE: Final = re.compile(rb'\}\s*,\s*"')
+"""Within an object a member after one that is an object; else what no value has."""
 _CHECKSUM: Final = struct.Struct(">I")
 _LAST_DAY: Final = 2_932_896
 """Days from 1970 to those of the years 0 and 9999: a year has four digits."""
@@ -271,16 +274,10 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 def _objects(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """The rows; each value is wrapped, so that one that is no object, or several, is an error and moves no other."""
     plain = pa.schema([field.with_type(retyped(field.type, _read_as)) for field in schema])
-    data = b"\n".join([b'{"v":%b}' % value for value in values])
-    table = pyarrow.json.read_json(
-        io.BytesIO(data),
-        pyarrow.json.ReadOptions(use_threads=False, block_size=max(_BLOCK_BYTES, len(data) + 1)),
-        pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([("v", pa.struct(list(plain)))]),
-            newlines_in_values=True,
-            unexpected_field_behavior="ignore",
-        ),
-    )
+    table = _read_lines(values, b'{"v":%b}', pa.struct(list(plain)))
+    # `{"a":1},"b":2` is none, but all is well where it is wrapped so; what is right in both ways is one value.
+    if _MORE.search(b"\n".join(values)):
+        _read_lines(values, b'{"v":[%b]}', pa.list_(pa.struct([])))
     if table.num_rows != len(values):
         raise ValueError(f"{len(values)} values hold {table.num_rows} objects")
     column = table.column("v")
@@ -290,6 +287,18 @@ def _objects(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     # Arrow takes whatever bytes are between quotes for a text.
     objects.validate(full=True)
     return pa.table(dict(zip(plain.names, objects.flatten(), strict=True)), schema=plain).cast(schema)
+
+
+def _read_lines(values: Sequence[bytes], wrapped: bytes, kind: pa.DataType) -> pa.Table:
+    """A table with a column of that type: the values, each wrapped as a line of JSON that has it as its member `v`."""
+    data = b"\n".join([wrapped % value for value in values])
+    return pyarrow.json.read_json(
+        io.BytesIO(data),
+        pyarrow.json.ReadOptions(use_threads=False, block_size=max(_BLOCK_BYTES, len(data) + 1)),
+        pyarrow.json.ParseOptions(
+            explicit_schema=pa.schema([("v", kind)]), newlines_in_values=True, unexpected_field_behavior="ignore"
+        ),
+    )
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
