@@ -19,7 +19,7 @@ from task_assignor.engine.flow import CostRangeError, most_flow
 from task_assignor.engine.items import rank_within, sums
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.sdk.arrays import csr_pairs, csr_rows, distinct, distinct_and_numbers, offsets_of, order_by
+from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_PLACES: Final = 1_000
@@ -27,8 +27,6 @@ MOST_PLACES: Final = 1_000
 FEW_PLACES: Final = 32
 """Of more places there must be a pair of row and cell for each two of them: else a graph of the rows takes less time."""
 _NO_WAY: Final = 2**60
-_AT_ONCE: Final = 100_000
-"""Of so many items what they ask is counted at once."""
 
 
 @attrs.frozen(eq=False)
@@ -108,24 +106,31 @@ def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int
             "Maybe use smaller costs of the same proportions."
         )
     search = _Transport(gains, low, high)
-    while search.hand_on():
-        pass
+    while too_many := search.too_many():
+        search.hand_on()
+        if search.too_many() == too_many:
+            # Items were counted for several ways each. One item along one path has all that it needs.
+            search.hand_on(one_by_one=True)
     return search.place
 
 
 @attrs.frozen(eq=False)
-class _Least:
-    """What is asked least.
+class _Ways:
+    """What items ask at least for going from one place to another, and which of them ask no more.
 
     Args:
-        step: (P, P) for going from one place (row) to another: its place among all that is asked.
-        count: (P, P) how many items ask that.
-        anywhere: (P,) step for going from a place to where nothing is gained.
+        price: (P, P) what is asked for going from one place (row) to another.
+        room: (P, P) how many items ask that.
+        entry: (W,) entries by which items go for the price.
+        elsewhere: (P,) what is asked for going from a place to where nothing is gained.
+        item: (V,) items that go for that.
     """
 
-    step: Int64Array
-    count: Int64Array
-    anywhere: Int64Array
+    price: Int64Array
+    room: Int64Array
+    entry: Int64Array
+    elsewhere: Int64Array
+    item: Int64Array
 
 
 class _Transport:
@@ -136,80 +141,52 @@ class _Transport:
     """
 
     def __init__(self, gains: PlaceGains, low: Int64Array, high: Int64Array) -> None:
-        self._places, self._low, self._high = len(low), low, high
-        self._item, self._to = gains.item, gains.place
-        # Gains by their place among those that differ; the first is none.
-        self._known = distinct(np.append(gains.gain, 0))
-        self._gain = np.searchsorted(self._known, gains.gain)
-        self._of_item = offsets_of(gains.item, gains.items)
-        self._of_place = offsets_of(np.sort(gains.place), self._places)
-        self._by_place = order_by(gains.place)
-        # What an item of one gain (row) asks for a place of another gain (column): its place among all that is asked.
-        asked = self._known[:, None] - self._known
-        self._asked = distinct(asked.reshape(-1))
-        self._step = np.searchsorted(self._asked, asked)
+        self._gains, self._places, self._low, self._high = gains, len(low), low, high
         self.place, self._here = self._start()
-        self._load = np.bincount(self.place, minlength=self._places)
         # How many items each place is to hold.
-        self._wanted = np.clip(self._load, low, high)
-        # How many items of a place ask how much for going to another place; and to any place, without an entry there.
-        self._asking = np.zeros((self._places, self._places, len(self._asked)), dtype=np.int32)
-        self._asking_anywhere = np.zeros((self._places, len(self._asked)), dtype=np.int64)
-        self._count(np.arange(gains.items), 1)
+        self._wanted = np.clip(np.bincount(self.place, minlength=len(low)), low, high)
 
     def _start(self) -> tuple[Int64Array, Int64Array]:
         """(N,) place of each item where it gains most, of several in turn; (N,) that gain."""
-        items = len(self._of_item) - 1
-        most = np.zeros(items, dtype=np.int64)
-        np.maximum.at(most, self._item, self._gain)
-        best = np.flatnonzero(self._gain == most[self._item])
-        ties = np.bincount(self._item[best], minlength=items)
+        item, gain = self._gains.item, self._gains.gain
+        most = np.zeros(self._gains.items, dtype=np.int64)
+        np.maximum.at(most, item, gain)
+        best = np.flatnonzero(gain == most[item])
+        ties = np.bincount(item[best], minlength=len(most))
         first = np.cumsum(ties) - ties
-        place = np.zeros(items, dtype=np.int64)
+        place = np.zeros_like(most)
         some = np.flatnonzero(ties)
-        place[some] = self._to[best[first[some] + some % ties[some]]]
+        place[some] = self._gains.place[best[first[some] + some % ties[some]]]
         load = np.bincount(place[some], minlength=self._places)
         room = np.maximum([self._low - load, self._high - np.maximum(load, self._low)], 0)
         others = np.flatnonzero(ties == 0)
         place[others] = np.repeat(np.tile(np.arange(self._places), 2), room.reshape(-1))[: len(others)]
         return place, most
 
-    def _count(self, items: Int64Array, sign: int) -> None:
-        """Count what items ask (1), or that they no longer ask it (-1)."""
-        steps = len(self._asked)
-        np.add.at(self._asking_anywhere, (self.place[items], self._step[self._here[items], 0]), sign)
-        for start in range(0, len(items), _AT_ONCE):
-            part = items[start : start + _AT_ONCE]
-            rows = csr_rows(self._of_item, part)
-            of_row = self._item[rows]
-            pair = self.place[of_row] * self._places + self._to[rows]
-            np.add.at(self._asking.reshape(-1), pair * steps + self._step[self._here[of_row], self._gain[rows]], sign)
+    def too_many(self) -> int:
+        """How many items places have beyond what they are to hold."""
+        return int(np.maximum(self._excess(), 0).sum())
 
-    def hand_on(self) -> bool:
-        """Hand items along shortest paths from places with too many to those with too few; False: there are none left."""
-        excess = self._excess()
-        too_many = int(np.maximum(excess, 0).sum())
-        if not too_many:
-            return False
-        least = self._least()
+    def hand_on(self, one_by_one: bool = False) -> None:
+        """Hand items along shortest paths from places with too many to those with too few: at once, or one along one path."""
+        excess, ways = self._excess(), self._ways()
         price = self._with_all(
-            np.append(self._asked, _NO_WAY)[least.step],
+            ways.price,
             np.where(self._wanted < self._high, 0, _NO_WAY),
             np.where(self._wanted > self._low, 0, _NO_WAY),
         )
-        room = self._with_all(least.count, self._high - self._wanted, self._wanted - self._low)
         distance, before = _distances(price, excess)
-        is_tight = (distance[:, None] + price == distance) & (room > 0)
-        self._hand_over(_greatest(np.where(is_tight, room, 0), excess), least)
-        excess = self._excess()
-        if int(np.maximum(excess, 0).sum()) == too_many:
-            # Items were counted for several ways each. One item along one path has all that it needs.
-            self._hand_over(_one_path(distance, before, excess), least)
-        return True
+        if one_by_one:
+            flow = _one_path(distance, before, excess)
+        else:
+            room = self._with_all(ways.room, self._high - self._wanted, self._wanted - self._low)
+            flow = _greatest(np.where(distance[:, None] + price == distance, room, 0), excess)
+        self._wanted = self._wanted + flow[:-1, -1] - flow[-1, :-1]
+        self._hand_over(flow[:-1, :-1], ways)
 
     def _excess(self) -> Int64Array:
         """(P + 1,) by how many items each node has too many."""
-        excess = self._load - self._wanted
+        excess = np.bincount(self.place, minlength=self._places) - self._wanted
         return np.append(excess, -excess.sum())
 
     def _with_all(self, table: Int64Array, to_all: Int64Array, from_all: Int64Array) -> Int64Array:
@@ -218,53 +195,45 @@ class _Transport:
         extended[:-1, :-1], extended[:-1, -1], extended[-1, :-1] = table, to_all, from_all
         return extended
 
-    def _least(self) -> _Least:
-        steps, places = len(self._asked), np.arange(self._places)
-        first, anywhere = (self._asking > 0).argmax(axis=2), (self._asking_anywhere > 0).argmax(axis=1)
-        count = np.take_along_axis(self._asking, first[:, :, None], axis=2)[:, :, 0].astype(np.int64)
-        count_anywhere = self._asking_anywhere[places, anywhere]
-        first = np.where(count > 0, first, steps)
-        anywhere = np.where(count_anywhere > 0, anywhere, steps)
-        step = np.minimum(first, anywhere[:, None])
-        step[places, places] = steps
-        count = np.where(first == step, count, 0)
-        count += np.where(anywhere[:, None] == step, count_anywhere[:, None], 0)
-        count[places, places] = 0
-        return _Least(step, count, anywhere)
+    def _ways(self) -> _Ways:
+        gains, places = self._gains, self._places
+        pair = self.place[gains.item] * places + gains.place
+        asked = self._here[gains.item] - gains.gain
+        least, elsewhere = np.full(places * places, _NO_WAY), np.full(places, _NO_WAY)
+        np.minimum.at(least, pair, asked)
+        np.minimum.at(elsewhere, self.place, self._here)
+        price = np.minimum(least.reshape(places, places), elsewhere[:, None])
+        np.fill_diagonal(price, _NO_WAY)
+        entry = np.flatnonzero(asked == price.reshape(-1)[pair])
+        item = np.flatnonzero(self._here == elsewhere[self.place])
+        room = np.bincount(pair[entry], minlength=price.size).reshape(price.shape)
+        room += np.where(price == elsewhere[:, None], np.bincount(self.place[item], minlength=places)[:, None], 0)
+        return _Ways(price, room, entry, elsewhere, item)
 
-    def _hand_over(self, flow: Int64Array, least: _Least) -> None:
+    def _hand_over(self, flow: Int64Array, ways: _Ways) -> None:
         """Hand over as many items as flow, of those that ask least; fewer, where one item was counted for two ways."""
-        self._wanted = self._wanted + flow[:-1, -1] - flow[-1, :-1]
-        flow = flow[:-1, :-1]
-        missing = flow.copy()
-        for target in np.flatnonzero(flow.any(axis=0)).tolist():
-            rows = self._by_place[self._of_place[target] : self._of_place[target + 1]]
-            place = self.place[self._item[rows]]
-            asked = self._step[self._here[self._item[rows]], self._gain[rows]]
-            chosen = (flow[place, target] > 0) & (asked == least.step[place, target])
-            rows, place = rows[chosen], place[chosen]
-            chosen = rank_within(place) < flow[place, target]
-            missing[:, target] -= np.bincount(place[chosen], minlength=self._places)
-            rows = rows[chosen]
-            self._move(self._item[rows], np.full(len(rows), target), self._gain[rows])
+        gains, missing = self._gains, flow.copy()
+        entry = ways.entry[flow[self.place[gains.item[ways.entry]], gains.place[ways.entry]] > 0]
+        place, target = self.place[gains.item[entry]], gains.place[entry]
+        chosen = rank_within(place * self._places + target) < flow[place, target]
+        # The first way of each item counts.
+        chosen[chosen] &= rank_within(gains.item[entry[chosen]]) == 0
+        entry = entry[chosen]
+        np.subtract.at(missing, (place[chosen], target[chosen]), 1)
+        self._move(gains.item[entry], gains.place[entry], gains.gain[entry])
         # The others gain nothing there, and go anywhere for what they ask.
-        missing[least.step != least.anywhere[:, None]] = 0
+        missing[ways.price != ways.elsewhere[:, None]] = 0
         wanted = missing.sum(axis=1)
-        items = np.flatnonzero((wanted > 0)[self.place])
-        items = items[self._step[self._here[items], 0] == least.anywhere[self.place[items]]]
-        rank = rank_within(self.place[items])
-        chosen = rank < wanted[self.place[items]]
-        items, rank = items[chosen], rank[chosen]
-        turn = (np.cumsum(wanted) - wanted)[self.place[items]] + rank
-        target = np.searchsorted(np.cumsum(missing), turn, side="right") % self._places
-        self._move(items, target, np.zeros_like(items))
+        items = ways.item[self._here[ways.item] == ways.elsewhere[self.place[ways.item]]]
+        turn = rank_within(self.place[items])
+        is_wanted = turn < wanted[self.place[items]]
+        items, turn = items[is_wanted], turn[is_wanted]
+        turn += (np.cumsum(wanted) - wanted)[self.place[items]]
+        to = np.repeat(np.tile(np.arange(self._places), self._places), missing.reshape(-1))
+        self._move(items, to[turn], np.zeros_like(items))
 
     def _move(self, items: Int64Array, places: Int64Array, gains: Int64Array) -> None:
-        self._count(items, -1)
-        self._load -= np.bincount(self.place[items], minlength=self._places)
         self.place[items], self._here[items] = places, gains
-        self._load += np.bincount(places, minlength=self._places)
-        self._count(items, 1)
 
 
 def _distances(price: Int64Array, excess: Int64Array) -> tuple[Int64Array, Int64Array]:
