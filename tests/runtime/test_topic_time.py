@@ -33,6 +33,7 @@ from task_assignor.runtime import (
     WindowedAggregation,
     WindowedJoin,
     append_topic,
+    partitions_of,
     read_output,
     write_topic,
 )
@@ -215,12 +216,10 @@ def test_in_a_run_that_goes_on_hours_come_out_in_partitions_that_are_quiet(tmp_p
 
 
 def test_in_a_run_that_goes_on_others_are_waited_for_as_sources_are(tmp_path: Path) -> None:
-    """Shops bring their rows one after the other, six hours at a time: `max.task.idle.ms` is what it takes, in place of a grace."""
-    rows = sales(1_200, shops=4)
-    at, shop = (rows.column(name).to_numpy() for name in ("at", "shop"))
-    parts = [
-        rows.filter(pa.array((at // (6 * HOUR) == number) & (shop == one))) for number in range(4) for one in range(4)
-    ]
+    """Partitions get their rows one after the other, six hours at a time: `max.task.idle.ms` is what it takes, in place of a grace."""
+    rows = sales(1_200)
+    quarter, part = rows.column("at").to_numpy() // (6 * HOUR), partitions_of(rows, ["shop"], 4)
+    parts = [rows.filter(pa.array((quarter == number) & (part == one))) for number in range(4) for one in range(4)]
     write_topic(tmp_path / "topics", "sales", rows.slice(0, 0), key="shop", partitions=4, timestamp="at")
     left, read, given = parts, 0, 0
 

@@ -176,7 +176,8 @@ class Repartitions:
         self._elsewhere = frozenset(elsewhere or ())
         self._topics = {topic: _Topic(count) for topic, count in (partitions or {}).items()}
         self._topics |= {topic: _Topic(len(ends), ends) for topic, ends in (elsewhere or {}).items()}
-        self._times = {topic: TopicTime(found, idle_ms) for topic, found in (timed or {}).items()}
+        are_told = are_awaited or news_every_ms is not None
+        self._times = {topic: TopicTime(found, idle_ms, are_told=are_told) for topic, found in (timed or {}).items()}
         self._unwanted: list[str] = []
 
     def __contains__(self, topic: str) -> bool:

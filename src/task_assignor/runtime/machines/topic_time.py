@@ -13,7 +13,8 @@ that of the topic (Flink and Beam call it the watermark). It never goes back.
   of the topic have been at most.
 * A task that reads a repartition topic itself is given its rows as they come, not in the order of time. So what it has
   written says nothing; but none of its rows will be older than the time of that topic, which is how far it has read. As long as it
-  has not heard of that, it has not read everything: windows may be over that it has still to give.
+  has not heard of that, it has not read everything: windows may be over that it has still to give. If these say what still comes
+  (a session that goes on may have begun long ago), that counts, whatever it has read.
 * As long as nothing is known of a task that has something to read, nothing is known of the topic.
 """
 
@@ -51,13 +52,16 @@ class TopicTime:
     Args:
         writers: who they are.
         idle_ms: so long after its last rows a task holds the others back that has read everything.
+        are_told: who reads repartition topics is told their times also where it gets no rows.
 
     Attributes:
         now: up to which time all have come, ms; `NO_TIME`: it is not known.
     """
 
-    def __init__(self, writers: Writers, idle_ms: int = 0) -> None:
+    def __init__(self, writers: Writers, idle_ms: int = 0, *, are_told: bool = True) -> None:
         self.now = NO_TIME
+        self._all_count = writers.they_tell and are_told and not writers.are_in_order
+        """What was told counts for good: who is told what time it is, and has rows still to give, says so."""
         self._idle_ms = idle_ms
         self._last_ms: npt.NDArray[np.int64] = np.full(writers.tasks, NO_TIME)
         """(tasks,) when each read rows for the last time, ms since the epoch."""
@@ -116,7 +120,8 @@ class TopicTime:
             are_busy: (tasks,) which may give rows of before.
         """
         if self._writers.they_tell:
-            found = int(self._written[are_busy].min() if are_busy.any() else self._written.max(initial=NO_TIME))
+            counts = are_busy | (self._written != NO_TIME) if self._all_count else are_busy
+            found = int(self._written[counts].min() if counts.any() else self._written.max(initial=NO_TIME))
         elif are_busy.any():
             come = np.full(len(self._read), NO_TIME)
             if self._behind_ms is not None:
