@@ -142,8 +142,9 @@ def test_in_a_task_that_reads_other_topics_on(tmp_path: Path, kind: str) -> None
 
 @pytest.mark.parametrize("graces", [(60, 0), (0, 60), (60, 0, 30)])
 @pytest.mark.parametrize("checkpoint_every", [2, 1_000])
+@pytest.mark.parametrize("is_beside", [False, True])
 def test_with_a_grace_that_is_another_one_from_run_to_run(
-    tmp_path: Path, graces: tuple[int, ...], checkpoint_every: int
+    tmp_path: Path, graces: tuple[int, ...], checkpoint_every: int, is_beside: bool
 ) -> None:
     """What a longer one has held back comes under the shorter one, of each task with the first batch that it has."""
     between = Repartitioned("between", WINDOWS, key="one", partitions=1, timestamp="window_start")
@@ -152,13 +153,17 @@ def test_with_a_grace_that_is_another_one_from_run_to_run(
     for number, grace in enumerate(graces):
         # All keys at all times, so that no partition is ahead at the end of a run.
         more = [(key, 101 * number + at, 1) for at in range(0, 101, 4) for key in range(6)]
+        # Before the first of them there are batches without any.
+        others = [(key, 101 * number - 1, 1) for key in range(30)]
         if rows:
             append_topic(tmp_path / "topics", "l", table_of(SCHEMA, more))
+            append_topic(tmp_path / "topics", "r", table_of(SCHEMA, others))
         else:
-            _write(tmp_path, l=more)
+            _write(tmp_path, l=more, r=others)
         rows += more
         first = _windows(grace).sub_topology("first", between, TOPICS["l"])
-        application(tmp_path, _chain(first, between), clients=1, options=options).run()
+        beside = [SubTopology("beside", ["l", "r"], Nothing)] if is_beside else []
+        application(tmp_path, _chain(first, between, *beside), clients=1, options=options).run()
     times = [start for _, start in {(row[0], row[1] // 10 * 10) for row in rows}]
     _is_right(_counts(tmp_path), times, rows[-1][1] - 70)
 

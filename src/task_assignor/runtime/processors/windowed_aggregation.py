@@ -322,7 +322,7 @@ class _Windowed(Processor):
         return None if now is None else self._to_come(column, now)
 
     @abstractmethod
-    def _to_come(self, column: str, now: int) -> int:
+    def _to_come(self, column: str, now: int) -> int | None:
         """See `to_come`; `now` is the newest time."""
 
     @abstractmethod
@@ -444,19 +444,19 @@ class _InTimeWindows(_Windowed):
         states = self._group.put_together(stored.join(keys, on=by, how="semi"), by)
         return keys.with_row_index(own("row")).join(states, on=by, how="left").sort(own("row"))
 
-    def _last_closed(self, now: int) -> int:
-        """The start of windows that are closed, and older ones, when the newest time is that."""
-        return now - self._size - self._plan.grace_ms
-
-    def _to_come(self, column: str, now: int) -> int:
-        first = self._last_closed(now) + 1
+    def _to_come(self, column: str, now: int) -> int | None:
+        # Not what is closed under the grace of now: it comes out with the next rows of the topic.
+        first = self._store.expired_before
+        if first is None:
+            # Former versions did not write it down where there was nothing to forget.
+            return None
         # Beside another source nobody is further than what was read.
         return min(first + self._size, now) if column == END else first
 
     def _close(self, before: int | None, now: int) -> pa.Table | None:  # noqa: ARG002 - what is closed is forgotten
         import polars as pl
 
-        last = self._last_closed(now)
+        last = now - self._size - self._plan.grace_ms
         stored = self._store.frame
         # Also where there is nothing: what is closed stays so.
         self._store.expire(last + 1)
