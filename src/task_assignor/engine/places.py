@@ -6,8 +6,8 @@ a client. Items of one row cost the same everywhere; items of one row and owner 
     class (row, owner) -> row -> cell -> place -> pool
         \-> owner                \-> hub -> cell
 
-A cell is a rack (or the share of a sub-topology in a rack): only cells that are cheaper for a row than the others get arcs
-of their own, the rest goes through one hub.
+A cell is a rack (or the share of a sub-topology in a rack): only cells cheaper for a row than its dearest get arcs of
+their own, the rest goes through one hub.
 """
 
 from __future__ import annotations
@@ -86,36 +86,50 @@ class _Graph:
         self.weight = weight
         counts = sums(self.item_class, weight, len(keys))
         class_row, class_owner = keys // (places + 1), keys % (places + 1) - 1
+        classes_of_row = np.bincount(class_row, minlength=rows)
         row_supply = sums(problem.costs.row, weight, rows)
-        # Items that nobody has start at their row.
-        owned = np.flatnonzero(class_owner >= 0)
-        self.node_of_class = class_row.copy()
-        self.node_of_class[owned] = rows + np.arange(len(owned))
-        self.first_class, self.first_hub = rows, rows + len(owned)
+        # A row with one class needs no node of its own; items that nobody has start at their row.
+        alone = classes_of_row[class_row] == 1
+        at_row = alone | (class_owner < 0)
+        own_node = np.flatnonzero(~at_row)
+        self.node_of_class = node_of_class = class_row.copy()
+        node_of_class[own_node] = rows + np.arange(len(own_node))
+        self.first_class, self.first_hub = rows, rows + len(own_node)
         self.first_cell = self.first_hub + (int(problem.cell_hub.max(initial=-1)) + 1)
         self.first_place = self.first_cell + len(problem.cell_hub)
         self.first_pool = self.first_place + (places if problem.place_pool is not None else 0)
         self.sink = self.first_pool + len(problem.lower)
         self.supplies = np.zeros(self.sink + 1, dtype=np.int64)
-        np.add.at(self.supplies, self.node_of_class, counts)
+        np.add.at(self.supplies, node_of_class, counts)
         pools = np.arange(self.first_pool, self.sink)
         self.supplies[pools] = -problem.lower
         self.supplies[self.sink] = -(int(weight.sum()) - int(problem.lower.sum()))
 
-        # Goals: cost, moves (or the items that stay).
+        # On the arcs out of a row: what all its items pay there because they are away from their one owner.
+        moving = np.zeros(rows, dtype=np.int64)
+        only = class_row[alone & (class_owner >= 0)]
+        moving[only] = 1
+
+        # Goals: cost, moves.
         self.arcs = Arcs(goals=2)
-        row, owner, node = class_row[owned], class_owner[owned], self.node_of_class[owned]
-        cost = problem.place_costs(row, owner)
-        stays = np.flatnonzero(cost >= 0)
+        owned = class_owner >= 0
+        stay_cost = problem.place_costs(class_row, np.maximum(class_owner, 0))
+        stays = np.flatnonzero(owned & (stay_cost >= 0))
         self._add(
-            node[stays],
-            self.first_place + owner[stays],
-            counts[owned[stays]],
-            cost[stays] + problem.stay_cost[row[stays]],
+            node_of_class[stays],
+            self.first_place + class_owner[stays],
+            counts[stays],
+            stay_cost[stays] + problem.stay_cost[class_row[stays]],
             int(not problem.ties_stay),
         )
-        self._add(node, row, counts[owned], problem.move_cost[row], int(problem.ties_stay))
-        self._add_rows(np.flatnonzero(row_supply), row_supply)
+        self._add(
+            node_of_class[own_node],
+            class_row[own_node],
+            counts[own_node],
+            problem.move_cost[class_row[own_node]],
+            int(problem.ties_stay),
+        )
+        self._add_rows(np.flatnonzero(row_supply), row_supply, moving)
         self._add_places()
         # A simple cycle changes the number of moves by at most one per class on it, and enters each place at most once.
         self.most_moves = min(len(keys), 2 * places)
@@ -128,19 +142,31 @@ class _Graph:
                 "fewer exceptions for pairs of class and client."
             )
 
-    def _add_rows(self, used: Int64Array, supply: Int64Array) -> None:
+    def _add_rows(self, used: Int64Array, supply: Int64Array, moving: Int64Array) -> None:
         """Arcs from rows to cells, to the hub, and to single places."""
         problem, costs = self.problem, self.problem.costs
+        move, tie = moving * problem.move_cost, moving * problem.ties_stay
         split, whole_row, whole_cell, direct_row, direct_place, direct_cost = _exceptions(problem, used)
-        # Arcs of their own to cells that are cheaper than the others.
-        chosen = np.flatnonzero((supply[costs.entry_row] > 0) & (costs.saved > 0) & ~np.isin(costs.entry_row, split))
+        # Cells of a row: entries cheaper than its dearest cell; a row that has an entry for every cell needs no hub arc.
+        cells_of_hub = np.bincount(problem.cell_hub, minlength=self.first_cell - self.first_hub)
+        dearest = costs.default.copy()
+        has_all = np.bincount(costs.entry_row, minlength=len(dearest)) == cells_of_hub[problem.row_hub]
+        if has_all.any():
+            highest = np.zeros_like(dearest)
+            np.maximum.at(highest, costs.entry_row, costs.entry_cost)
+            dearest[has_all] = highest[has_all]
+        chosen = np.flatnonzero(
+            (supply[costs.entry_row] > 0)
+            & (costs.entry_cost < dearest[costs.entry_row])
+            & ~np.isin(costs.entry_row, split)
+        )
         by_hub = used[~are_in(used, split)]
         row = np.concatenate([direct_row, costs.entry_row[chosen], whole_row, by_hub])
         to_cells = self.first_cell + np.concatenate([costs.entry_cell[chosen], whole_cell])
         head = np.concatenate([self.first_place + direct_place, to_cells, self.first_hub + problem.row_hub[by_hub]])
         in_cells = np.concatenate([costs.entry_cost[chosen], costs.at(whole_row, whole_cell)])
-        cost = np.concatenate([direct_cost, in_cells, costs.default[by_hub]])
-        self._add(row, head, supply[row], cost)
+        cost = np.concatenate([direct_cost, in_cells, dearest[by_hub]])
+        self._add(row, head, supply[row], cost + move[row], tie[row])
 
     def _add_places(self) -> None:
         """Arcs from the hubs to the pools."""
