@@ -108,8 +108,8 @@ def test_zones_without_a_flow_have_a_bound_that_never_lies(problem: CopyProblem,
     assert (CopyGoal.COST in found.exact) == (found.bound == found.cost)
 
 
-def test_items_that_all_cost_something_else_are_as_cheap_as_they_can_be() -> None:
-    """2800 items, each with partitions on racks of its own, in 30 racks of one owner each: none where the main one is."""
+def test_items_that_all_cost_something_else_are_nearly_as_cheap_as_they_can_be() -> None:
+    """2800 items, each with partitions on racks of its own, in 30 racks of one owner each, where copies meet."""
     items, racks, random = 2_800, 30, np.random.default_rng(1)
     table = random.permuted(np.tile(np.repeat([1, 2, 3], [3, 9, 18]), (items, 1)), axis=1)
     prices = Prices(RowCosts.of_table(np.arange(items), table), np.arange(racks), 10, 1, (10, 1))
@@ -117,8 +117,9 @@ def test_items_that_all_cost_something_else_are_as_cheap_as_they_can_be() -> Non
     problem = attrs.evolve(ask(main, 1, np.ones(racks, dtype=np.int64)), prices=prices)
     found = answer(problem, by_cells=True)
 
-    assert CopyGoal.COST in found.exact
-    assert found.bound == found.cost
+    assert CopyGoal.COST not in found.exact
+    assert found.bound is not None
+    assert found.bound <= found.cost <= 1.01 * found.bound
 
 
 def test_the_path_for_large_sizes_is_nearly_as_good() -> None:

@@ -19,7 +19,6 @@ from task_assignor.engine.flow import (
     InfeasibleFlowError,
     Network,
     exact_dot,
-    exact_sum,
     solve,
     solve_face,
 )
@@ -202,14 +201,11 @@ def test_goals_are_taken_in_stages_when_one_cost_would_be_too_large() -> None:
     assert solve(problem).tolist() == [0, 1, 0, 1]
 
 
-def test_exact_sums_do_not_wrap() -> None:
+def test_exact_dot_does_not_wrap() -> None:
     numbers = np.array([2**40, 2**40, 1])
-    large = np.array([2**62, 2**63 - 1, -1, -(2**63), 2**62 + 5] * 3)
 
     assert exact_dot(numbers, numbers) == 2 * 2**80 + 1
     assert exact_dot(numbers[:0], numbers[:0]) == 0
-    assert exact_sum(large) == sum(large.tolist())
-    assert exact_sum(large[:0]) == 0
 
 
 def test_errors_belong_to_the_family() -> None:

@@ -24,9 +24,6 @@ def test_all_that_is_made_of_costs_agrees_with_their_table(
     assert costs.at(row, cell).tolist() == table.reshape(-1).tolist()
     assert (costs.times(3).table(base) == 3 * table[base]).all()
     assert (costs.of_rows(base, np.arange(4)).table() == table[base]).all()
-    barred = draw.integers(-1, cells, rows)
-    usual = np.where(np.arange(cells) == barred[:, None], costs.default[:, None], table)
-    assert (costs.but_for(barred).table() == usual).all()
     assert (of_row[split.row] == group).all()
     for item in range(items):
         own = split.at(np.full(cells, split.row[item]), np.arange(cells) * groups + group[item])

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine import places
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.sdk import (
     ApplicationState,
@@ -240,9 +239,8 @@ def test_many_racks_are_placed_as_few(
     state = seeded_state(seed, MEDIUM)
     owner = seeded_owners(seed, state, nobody=True)
     costs = COSTS[seed % len(COSTS)]
-    monkeypatch.setattr(places, "are_few_places", lambda problem: problem.is_plain)
     few = optimize(state, owner, costs, strategy, ties_stay=ties_stay)
-    monkeypatch.setattr(places, "are_few_places", lambda _problem: False)
+    monkeypatch.setattr(subtopologies, "are_few_places", lambda _problem: False)
     many = optimize(state, owner, costs, strategy, ties_stay=ties_stay)
 
     assert cost_of(state, owner, few.owner, costs) == cost_of(state, owner, many.owner, costs)

@@ -209,18 +209,13 @@ def _cheapest_zones(rows: Rows, row: Int64Array, owner: Int64Array, members: Int
     prices, room = rows.prices, rows.problem.room
     zones, number = distinct_and_numbers(rows.zone[members])
     (traffic, move), is_away = prices.in_flows, rows.claim_of(row, owner) < 0
-    # No copy goes to a zone in which the main owner is alone: it is as dear as any. The last one is for nobody.
-    barred = np.full(rows.owners + 1, NOBODY)
-    barred[members] = np.where(np.bincount(number)[number] == 1, rows.zone[members], NOBODY)
-    width = prices.costs.cells + 1
-    kinds, kind = distinct_and_numbers((rows.cost_row[row] * width + barred[rows.main[row]] + 1) * 2 + is_away)
-    costs = prices.costs.of_rows(kinds // 2 // width, kind).times(traffic)
+    pair, of_copy = distinct_and_numbers(rows.cost_row[row] * 2 + is_away)
     problem = PlacesProblem(
-        costs=costs.but_for(kinds // 2 % width - 1),
+        costs=prices.costs.of_rows(pair // 2, of_copy).times(traffic),
         item_owner=np.searchsorted(zones, rows.zone[owner]),
-        move_cost=np.full(len(kinds), move),
+        move_cost=np.full(len(pair), move),
         # What is away pays for that wherever it is.
-        stay_cost=kinds % 2 * move,
+        stay_cost=pair % 2 * move,
         place_cell=zones,
         lower=sums(number, room.low[members], len(zones)),
         upper=sums(number, room.high[members], len(zones)),

@@ -24,7 +24,6 @@ INT64_MAX: Final = 2**63 - 1
 MAX_NODES: Final = 2**31 - 2
 MAX_ARCS: Final = 2**30
 """OR-Tools numbers arcs with 31 bits and keeps a reverse arc for each."""
-_HALF: Final = 32
 
 
 class FlowError(StreamsException, ValueError):
@@ -278,11 +277,6 @@ def exact_dot(first: Int64Array, second: Int64Array) -> int:
     """The sum of products as a Python integer, whatever its size."""
     used = np.flatnonzero(first)
     return sum(map(mul, first[used].tolist(), second[used].tolist()))
-
-
-def exact_sum(values: Int64Array) -> int:
-    """The sum as a Python integer, whatever its size."""
-    return (int((values >> _HALF).sum()) << _HALF) + int((values & (1 << _HALF) - 1).sum())
 
 
 def most_flow(

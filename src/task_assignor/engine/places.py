@@ -19,10 +19,9 @@ import numpy as np
 
 from task_assignor.engine.along import along
 from task_assignor.engine.cells_first import cells_come_first, split_by_cell
-from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, exact_sum, solve
+from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.engine.items import NOBODY, sums
 from task_assignor.engine.places_problem import PlacesProblem
-from task_assignor.engine.transport import are_few_places, cheapest_of_few_places
 from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 
@@ -49,16 +48,13 @@ class Placed:
 def min_cost_places(problem: PlacesProblem) -> Placed:
     """The cheapest places, with the fewest moves among the cheapest. Ties go by item number, then place number.
 
-    Where places are few no graph is needed (`transport.py`). Where very many items cost differently in many cells, cells
-    are chosen first (`cells_first.py`); that is nearly always as good, and `Placed.is_best` says whether it is.
+    Where very many items cost differently in many cells, cells are chosen first (`cells_first.py`); that is nearly
+    always as good, and `Placed.is_best` says whether it is.
 
     Raises:
         InfeasibleFlowError: the items do not fit.
         FlowError: more arcs than allowed, or costs too large for exact arithmetic.
     """
-    if are_few_places(problem):
-        place = cheapest_of_few_places(problem)
-        return Placed(place, exact_sum(problem.item_costs(place)))
     if cells_come_first(problem):
         left, bound = split_by_cell(problem)
         place = min_cost_places(left).place
@@ -69,7 +65,7 @@ def min_cost_places(problem: PlacesProblem) -> Placed:
     cost = exact_dot(flows, graph.arcs.columns()[3][0])
     if problem.item_weight is None:
         costs = problem.item_costs(place)
-        if (costs < 0).any() or cost != exact_sum(costs):
+        if (costs < 0).any() or cost != exact_dot(costs, np.ones_like(costs)):
             raise AssertionError("The flow and the places made of it differ in cost: this is a bug.")
     return Placed(place, cost)
 

@@ -87,12 +87,6 @@ class RowCosts:
         entry_row, entry = self.entries_of(base)
         return RowCosts(row, self.default[base], entry_row, self.entry_cell[entry], self.entry_cost[entry], self.cells)
 
-    def but_for(self, cell: Int64Array) -> RowCosts:
-        """The same, where each row's items cost as by default in one cell; (K,) cells, -1: none."""
-        kept = np.flatnonzero(self.entry_cell != cell[self.entry_row])
-        columns = self.entry_row[kept], self.entry_cell[kept], self.entry_cost[kept]
-        return RowCosts(self.row, self.default, *columns, self.cells)
-
     def split(self, group: Int64Array, groups: int) -> tuple[RowCosts, Int64Array]:
         """Rows split by the group of their items, of which each has cells of its own, `cell * groups + group`.
 

@@ -9,6 +9,7 @@ takes some dozens of steps for a million items, where a solver's graph has an ar
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import attrs
@@ -23,6 +24,8 @@ from task_assignor.sdk.columns import Int64Array
 
 MOST_PLACES: Final = 1_000
 """With more of them a graph of the items takes less time and memory than what is asked between any two places."""
+FEW_PLACES: Final = 32
+"""Of more places there must be a pair of row and cell for each two of them: else a graph of the rows takes less time."""
 _NO_WAY: Final = 2**60
 
 
@@ -65,13 +68,9 @@ class PlaceGains:
 
 
 def are_few_places(problem: PlacesProblem) -> bool:
-    """Whether the problem is plain, its places are cells, and a graph would be larger than what is asked between any two.
-
-    A graph has a node for each row and owner, and an arc for each entry; where few items or entries differ it is small.
-    """
-    places, items = len(problem.place_cell), len(problem.costs.row)
-    is_small = places <= min(MOST_PLACES, problem.costs.cells) and places**2 <= len(problem.costs.entry_row)
-    return is_small and len(problem.costs) * places >= items and problem.is_plain
+    """Whether the problem is plain, and has so few places that no graph is needed."""
+    most = min(MOST_PLACES, max(FEW_PLACES, math.isqrt(len(problem.costs.entry_row))))
+    return len(problem.place_cell) <= most and problem.is_plain
 
 
 def cheapest_of_few_places(problem: PlacesProblem) -> Int64Array:

@@ -18,6 +18,7 @@ from task_assignor.engine.items import rank_within
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
+from task_assignor.engine.transport import are_few_places, cheapest_of_few_places
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import solver_costs
@@ -99,7 +100,8 @@ class Subtopologies:
             upper=numbers,
             ties_stay=self.ties_stay,
         )
-        pool: Int64Array = min_cost_places(problem).place // groups
+        place = cheapest_of_few_places(problem) if are_few_places(problem) else min_cost_places(problem).place
+        pool: Int64Array = place // groups
         return pool
 
     def _most(self, clients: Int64Array, groups: Int64Array) -> Int64Array:
