@@ -46,9 +46,14 @@ class Machine(ClientMachine):
     """What it says of its jobs is kept apart."""
 
     def __init__(
-        self, threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0, place_heartbeats: int = 0
+        self,
+        threads: int = 1,
+        snapshot_bytes: int = 0,
+        snapshot_heartbeats: int = 0,
+        stop_heartbeats: int = 20,
+        place_heartbeats: int = 0,
     ) -> None:
-        super().__init__(threads, snapshot_bytes, snapshot_heartbeats, place_heartbeats)
+        super().__init__(threads, snapshot_bytes, snapshot_heartbeats, stop_heartbeats, place_heartbeats)
         self.told: list[Running] = []
 
     def handle(self, event: ClientEvent) -> list[ClientInstruction]:
@@ -63,10 +68,14 @@ class Machine(ClientMachine):
 
 
 def a_member(
-    threads: int = 1, snapshot_bytes: int = 0, snapshot_heartbeats: int = 0, place_heartbeats: int = 0
+    threads: int = 1,
+    snapshot_bytes: int = 0,
+    snapshot_heartbeats: int = 0,
+    stop_heartbeats: int = 20,
+    place_heartbeats: int = 0,
 ) -> Machine:
     """A client without tasks; the changelogs of a batch have 100 bytes."""
-    machine = Machine(threads, snapshot_bytes, snapshot_heartbeats, place_heartbeats)
+    machine = Machine(threads, snapshot_bytes, snapshot_heartbeats, stop_heartbeats, place_heartbeats)
     machine.start()
     machine.handle(Connected(HELLO))
     machine.handle(Received(Welcome("c-1")))

@@ -11,10 +11,10 @@ import pytest
 
 from task_assignor.runtime import InvalidTransitionException, Seal
 from task_assignor.runtime.machines.client import (
-    MAX_CHANGES,
     MAX_LOSSES,
     ClientMachine,
 )
+from task_assignor.runtime.machines.client_snapshots import MAX_CHANGES
 from task_assignor.runtime.machines.client_task import (
     ClientTask,
     Job,

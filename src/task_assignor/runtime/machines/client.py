@@ -17,6 +17,7 @@ import msgspec
 
 from task_assignor.runtime.errors import InvalidTransitionException, Story, brief
 from task_assignor.runtime.machines.client_agenda import Agenda
+from task_assignor.runtime.machines.client_snapshots import SnapshotPlan
 from task_assignor.runtime.machines.client_task import (
     ClientTask,
     Job,
@@ -51,7 +52,6 @@ from task_assignor.runtime.machines.client_values import (
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
-    Change,
     Committed,
     GivenBack,
     Goodbye,
@@ -79,13 +79,10 @@ from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.runtime.machines.works import SHARE, Works
 from task_assignor.sdk import TaskId
 
-MAX_CHANGES = 2048
-"""So many batches may have changed the state of a task since a snapshot was written."""
 MAX_LOSSES = 3
 """So often in a row a task's state on disk may turn out to be damaged."""
 JOBS_OF_A_THREAD = 4
 """So many jobs that a thread has begun may not have ended, all but one of them because they wait for others."""
-_STEPS = 8
 
 
 class ClientMachine:
@@ -93,9 +90,9 @@ class ClientMachine:
 
     Args:
         threads: jobs that may run at the same time.
-        snapshot_bytes: a task's state is written when its changelogs have grown by so much, or by `MAX_CHANGES` batches; 0:
-            never for that.
-        snapshot_heartbeats: and after so many heartbeats, if they have grown at all; 0: never for that.
+        snapshot_bytes: see `SnapshotPlan`.
+        snapshot_heartbeats: see there.
+        stop_heartbeats: see there (`last_heartbeats`).
         place_heartbeats: each task is done in a place of its own, with its state in memory, which it gives to one that waits
             when it has had nothing to do for so many heartbeats; 0: they are all done in one place.
     """
@@ -105,6 +102,7 @@ class ClientMachine:
         threads: int = 1,
         snapshot_bytes: int = 64 << 20,
         snapshot_heartbeats: int = 120,
+        stop_heartbeats: int = 20,
         place_heartbeats: int = 0,
     ) -> None:
         self._threads = threads
@@ -112,9 +110,7 @@ class ClientMachine:
         self._place_heartbeats = place_heartbeats
         self._places: set[TaskId] = set()
         """Tasks that hold a place."""
-        self._snapshot_bytes = snapshot_bytes
-        self._snapshot_heartbeats = snapshot_heartbeats
-        self._heartbeats = 0
+        self._snapshots = SnapshotPlan(snapshot_bytes, snapshot_heartbeats, stop_heartbeats)
         self._phase = ClientPhase.CONNECTING
         self._tasks: dict[TaskId, ClientTask] = {}
         self._running: set[TaskId] = set()
@@ -133,6 +129,8 @@ class ClientMachine:
         self._leaves_because = ""
         self._stop_reason = ""
         self._was_told = False
+        self._left_out = 0
+        """Tasks that were closed without a last snapshot, because there was no more time."""
         self._story = Story()
 
     @property
@@ -180,7 +178,7 @@ class ClientMachine:
         instructions += jobs
         if self._phase is ClientPhase.STOPPING and not self._running:
             self._phase = ClientPhase.ENDED
-            instructions += [SendToCoordinator(Goodbye()), End(self._stop_reason, self._was_told)]
+            instructions += [SendToCoordinator(Goodbye(self._left_out)), End(self._stop_reason, self._was_told)]
         return instructions
 
     def _react(self, event: ClientEvent) -> Iterator[ClientInstruction]:
@@ -206,7 +204,7 @@ class ClientMachine:
             case Answered(task_id):
                 self._works.answer(task_id)
             case HeartbeatDue(steps, due):
-                self._heartbeats += 1
+                self._snapshots.beat()
                 self._works.get_on(steps)
                 self._see_idle_places()
                 self._note_all()
@@ -249,7 +247,7 @@ class ClientMachine:
                         task = self._tasks[task_id]
                         task.committed = change.position
                         task.recovery.add(change)
-                        task.unsaved_bytes += self._weight_of(change)
+                        task.unsaved_bytes += self._snapshots.weight_of(change)
                 for task_id, snapshot in snapshots.items():
                     if task_id in self._tasks:
                         self._tasks[task_id].recovery.add_snapshot(snapshot)
@@ -286,7 +284,7 @@ class ClientMachine:
                 if task_id in assign.recovery:
                     task.recovery, task.failed_floor = assign.recovery[task_id].copy(), None
                 if task_id in assign.recovery or is_new:
-                    task.unsaved_bytes = sum(map(self._weight_of, task.recovery.unsaved))
+                    task.unsaved_bytes = sum(map(self._snapshots.weight_of, task.recovery.unsaved))
         self._note_all()
         for task in self._tasks.values():
             yield from self._report(task)
@@ -331,6 +329,7 @@ class ClientMachine:
         self._phase = ClientPhase.STOPPING
         self._was_told = was_told
         self._stop_reason = reason
+        self._snapshots.begin_end()
         for task in self._tasks.values():
             task.order = None
             if not (snapshots and task.role):
@@ -389,7 +388,7 @@ class ClientMachine:
                     task.order = None
                     yield SendToCoordinator(TaskDone(outcome))
             case SnapshotFailed(reason):
-                self._snapshot_was_tried(task, failed=True)
+                self._snapshots.was_tried(task, failed=True)
                 if is_wanted and task.state is TaskState.ACTIVE:
                     yield SendToCoordinator(SnapshotMissed(task.task, reason))
             case TaskClosed() if task.state is TaskState.CLOSING:
@@ -407,7 +406,7 @@ class ClientMachine:
                     yield SendToCoordinator(outcome)
             case SnapshotWritten():
                 task.snapshot = task.position or START
-                self._snapshot_was_tried(task)
+                self._snapshots.was_tried(task)
                 if outcome.stores and is_wanted and task.state is TaskState.ACTIVE:
                     self._works.begin(SHARE, task.task)
                     yield Share(task.task, outcome, task.recovery.newest)
@@ -433,7 +432,7 @@ class ClientMachine:
         if isinstance(shared, TaskSnapshot):
             yield SendToCoordinator(SnapshotTaken(shared))
         else:
-            self._snapshot_was_tried(task, failed=True)
+            self._snapshots.was_tried(task, failed=True)
             yield SendToCoordinator(SnapshotMissed(task_id, shared.reason))
 
     def _answer(self, task: ClientTask, message: ToCoordinator) -> Iterator[ClientInstruction]:
@@ -489,18 +488,20 @@ class ClientMachine:
         if task.state is TaskState.CLOSING or may_end:
             return JobKind.CLOSE
         if self._phase is ClientPhase.STOPPING:
-            return JobKind.SNAPSHOT if task.is_current and task.position != task.snapshot else JobKind.CLOSE
+            return JobKind.SNAPSHOT if task.is_unsaved and self._snapshots.has_time else JobKind.CLOSE
         if self._phase is not ClientPhase.MEMBER:
             return None
         if task.wants_restore:
             return JobKind.RESTORE
-        if self._snapshot_is_due(task):
+        # While a snapshot is shared its files are needed, so no other one is written.
+        if (SHARE, task.task) not in self._works and self._snapshots.is_due(task):
             # Before the next batch: under load there is always another one, and it would never be written.
             return JobKind.SNAPSHOT
         return JobKind.PROCESS if task.order is not None and task.is_current else None
 
     def _job_of(self, task: ClientTask, kind: JobKind) -> Job:
         if kind is JobKind.CLOSE and self._phase is ClientPhase.STOPPING:
+            self._left_out += task.is_unsaved and task.state is not TaskState.CLOSING
             task.become(TaskState.CLOSING)
         order = task.order if kind is JobKind.PROCESS else None
         return Job(kind, task.task, order=order, restore=task.restore if kind is JobKind.RESTORE else None)
@@ -522,28 +523,6 @@ class ClientMachine:
             task.idle_heartbeats = 0 if task.order is not None or task.job is not None else task.idle_heartbeats + 1
             if waiting and task.idle_heartbeats >= self._place_heartbeats:
                 task.may_end = True
-
-    def _snapshot_was_tried(self, task: ClientTask, *, failed: bool = False) -> None:
-        # One that failed is tried again after some time, also if nothing changes any more.
-        task.unsaved_bytes, task.unsaved_since = int(failed), self._heartbeats
-
-    def _weight_of(self, change: Change) -> int:
-        """Its bytes; of small changes, which are files all the same, there shall not be too many either."""
-        return max(change.size, self._snapshot_bytes // MAX_CHANGES) if change.changelogs else 0
-
-    def _snapshot_is_due(self, task: ClientTask) -> bool:
-        # While a snapshot is shared its files are needed, so no other one is written.
-        if not task.role or not task.is_current or not task.unsaved_bytes or (SHARE, task.task) in self._works:
-            return False
-        is_large = 0 < self._snapshot_bytes <= task.unsaved_bytes - self._delay_of(task, self._snapshot_bytes)
-        waited = self._heartbeats - task.unsaved_since
-        is_old = 0 < self._snapshot_heartbeats <= waited - self._delay_of(task, self._snapshot_heartbeats)
-        return is_large or is_old
-
-    @staticmethod
-    def _delay_of(task: ClientTask, limit: int) -> int:
-        """By how much a task's first snapshot is late, so that not all tasks write theirs at the same time."""
-        return task.task.partition % _STEPS * limit // _STEPS if task.snapshot == START else 0
 
     # Reports.
 

@@ -191,6 +191,11 @@ class ClientTask:
         return self.position is not None and self.position.is_same_try(self.committed)
 
     @property
+    def is_unsaved(self) -> bool:
+        """The state in memory is the committed one, and no snapshot holds it."""
+        return self.is_current and self.position != self.snapshot
+
+    @property
     def wants_restore(self) -> bool:
         """Its state is to be made the committed one, and can be."""
         return bool(self.role) and not self.is_current and not self.awaits_commit and self.can_be_restored

@@ -62,6 +62,7 @@ from task_assignor.runtime.machines.events import (
     RunFinished,
     RunStopping,
     SnapshotRefused,
+    SnapshotsLeftOut,
 )
 from task_assignor.runtime.machines.patience import Patience
 from task_assignor.runtime.machines.progress import Progress
@@ -257,7 +258,9 @@ class Coordinator:
                 member.take_positions(task, positions, self._progress)
             case Leave(reason):
                 yield from self._let_go(member, reason, now_ms)
-            case Goodbye():
+            case Goodbye(left_out):
+                if left_out:
+                    yield Announce(SnapshotsLeftOut(member.name, left_out))
                 yield from self._remove(member, "it has stopped", now_ms)
 
     def _hear_heartbeats(self, connection: int, message: Alive | Gone, now_ms: int) -> Iterator[CoordinatorInstruction]:

@@ -166,6 +166,18 @@ class SnapshotRefused(Value, frozen=True):
     reason: str
 
 
+class SnapshotsLeftOut(Value, frozen=True):
+    """A client ended before it had written a snapshot of each of its tasks: they are restored from older ones, and changes since.
+
+    Args:
+        client: its name.
+        tasks: how many are without one.
+    """
+
+    client: str
+    tasks: int
+
+
 class BatchesCommitted(Value, frozen=True):
     """Batches of some tasks became visible, together.
 
@@ -321,6 +333,7 @@ RunEvent = (
     | TaskStalled
     | SnapshotCommitted
     | SnapshotRefused
+    | SnapshotsLeftOut
     | BatchesCommitted
     | MarkerReached
     | MarkerRefused

@@ -456,7 +456,13 @@ class SnapshotMissed(Message, frozen=True):
 
 
 class Goodbye(Message, frozen=True):
-    """The client has stopped as it was told."""
+    """The client has stopped as it was told.
+
+    Args:
+        left_out: tasks without a snapshot of where they ended, because there was no more time.
+    """
+
+    left_out: int = 0
 
 
 # From a client's heartbeat process to the coordinator.

@@ -20,6 +20,7 @@ import attrs
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.machines.client import JOBS_OF_A_THREAD, ClientMachine
+from task_assignor.runtime.machines.client_snapshots import LAST_MS
 from task_assignor.runtime.machines.client_task import Job, Share, ShareDone
 from task_assignor.runtime.machines.client_values import (
     Answered,
@@ -150,7 +151,8 @@ class ClientShell:
         beats = -(-options.snapshot_interval_ms // options.heartbeat_interval_ms)
         place_beats = -(-_IDLE_PLACE_MS // options.heartbeat_interval_ms) if has_places else 0
         threads = bootstrap.spec.capacity
-        self._machine = ClientMachine(threads, options.snapshot_changelog_bytes, beats, place_beats)
+        last_beats = max(1, LAST_MS // options.heartbeat_interval_ms)
+        self._machine = ClientMachine(threads, options.snapshot_changelog_bytes, beats, last_beats, place_beats)
         self._events: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._channel: Channel[ToClient] | None = None
         self._heartbeats: Heartbeats | None = None
