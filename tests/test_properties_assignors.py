@@ -20,6 +20,7 @@ from task_assignor.sdk import (
     AssignmentError,
     ConfigKey,
     ProcessId,
+    StateException,
     StreamsConfig,
     TaskAssignment,
     TaskAssignmentException,
@@ -207,6 +208,8 @@ def test_tasks_without_clients_are_an_error(subject: Subject) -> None:
     """And nothing at all is an empty answer."""
     with pytest.raises(TaskAssignmentException, match="has 1 task, but no clients to assign them to"):
         subject.fresh().assign(a_state(["0_0"], []))
+    with pytest.raises(StateException, match=r"application_state \(None\) must be an ApplicationState"):
+        subject.fresh().assign(None)  # type: ignore[arg-type]
     with_tags = a_state([], [], num_standby_replicas=1, rack_aware_assignment_tags=["zone"])
     for nothing in (a_state([], []), with_tags):
         assert subject.fresh().assign(nothing).assignment == ()

@@ -12,7 +12,13 @@ from task_assignor.builtin_assignors.cost_model import CostModel, RackTrafficCos
 from task_assignor.sdk import ApplicationState, ConfigKey, TaskAssignment, TaskAssignor, TaskId
 from task_assignor.sdk.config_def import given_value
 from task_assignor.sdk.text import shown
-from task_assignor.utils import CostModelException, Goal, default_standby_task_assignment, place_at_least_cost
+from task_assignor.utils import (
+    CostModelException,
+    Goal,
+    check_has_clients,
+    default_standby_task_assignment,
+    place_at_least_cost,
+)
 
 MIN_COST_MODEL: Final = "min.cost.model"
 
@@ -123,6 +129,7 @@ class MinCostTaskAssignor(TaskAssignor):
                 room for all tasks; the message says which.
             TaskAssignmentException: there are tasks but no clients.
         """
+        check_has_clients(application_state)
         model = self.cost_model(application_state)
         if not isinstance(model, CostModel):
             raise CostModelException(f"cost_model() must return an object of a CostModel, but returned {shown(model)}.")

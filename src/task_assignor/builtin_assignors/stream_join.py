@@ -17,7 +17,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskAssignor,
 )
-from task_assignor.utils import place_joined_actives, place_standbys
+from task_assignor.utils import check_has_clients, place_joined_actives, place_standbys
 
 STREAM_JOIN_GROUPS: Final = "stream.join.groups"
 MOST_DIGITS: Final = 10
@@ -119,6 +119,7 @@ class StreamJoinTaskAssignor(TaskAssignor):
             ConfigException: `stream.join.groups` names a sub-topology that the application does not have.
             TaskAssignmentException: there are tasks but no clients.
         """
+        check_has_clients(application_state)
         tasks = application_state.columns.tasks
         join_group = _join_group_of(application_state.columns, self._groups)[tasks.group]
         actives = place_joined_actives(application_state, join_group)
