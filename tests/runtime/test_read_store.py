@@ -181,6 +181,8 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         app.read_store("total")
     with pytest.raises(StoreException, match=r"'totals' has no partition 4: it has 4, from 0 to 3."):
         app.read_store("totals", [0, 4])
+    with pytest.raises(StoreException, match=r"'totals' has no partition \[1\]"):
+        app.read_store("totals", [[1]])  # type: ignore[list-item]
     with pytest.raises(CommitLogException, match=r"belongs to the application 'test', not to 'other'"):
         app.evolve(config=settings(application_id="other")).read_store("totals")
     unlogged = _counting(tmp_path, KeyValueStoreSpec("totals", KEY, TOTALS, logged=False))
@@ -231,6 +233,14 @@ def test_nothing_but_the_store_is_restored(tmp_path: Path) -> None:
     assert app.read_store(one).equals(found)
     with pytest.raises(CorruptLogException):
         app.read_store(other)
+
+
+def test_of_no_partition_there_are_no_rows_but_the_columns(tmp_path: Path) -> None:
+    app = _counting(tmp_path)
+    app.run()
+    nothing = app.read_store("totals", [])
+    assert nothing.num_rows == 0
+    assert nothing.schema == app.read_store("totals").schema
 
 
 def test_it_leaves_nothing_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
