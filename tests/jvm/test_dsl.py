@@ -129,6 +129,60 @@ def test_time_windows(jvm: Jvm) -> None:
             assert Counter(_windows_begin_before_1970_too(one)) == Counter(other), scenario
 
 
+def test_sliding_windows(jvm: Jvm) -> None:
+    """Equal batch by batch to `EmitStrategy.onWindowClose`; `suppress` follows a rule."""
+    for drawn, rng in _scenarios("sliding", 60):
+        scenario = _without_late(drawn, rng)
+        mine, late = ours(scenario, rng)
+        assert not late
+        theirs = kafka(jvm, scenario)
+        if scenario.options["final"] == "close":
+            for one, other in _by_batch(mine, theirs):
+                assert Counter(one) == Counter(other), scenario
+        else:
+            expected = _suppressed_a_millisecond_earlier(scenario, _all(mine))
+            assert expected == _suppressed_a_millisecond_earlier(scenario, _all(theirs)), scenario
+
+
+def _suppressed_a_millisecond_earlier(scenario: Scenario, found: Iterable[Out]) -> dict[tuple[object, ...], Out]:
+    """Of windows those that are closed in both ways, and to which nothing came in the millisecond between; Kafka gives some twice."""
+    grace, now, changed = scenario.options["grace"], -LATER, set()
+    for row in scenario.logs["s"]:
+        if row.time + grace == now:
+            changed.add((row.key, row.time))
+        now = max(now, row.time)
+    return {
+        out[:3]: out
+        for out in found
+        if out.window and out.window[1] + grace < now and (out.key, out.window[1]) not in changed
+    }
+
+
+def _without_late(scenario: Scenario, rng: random.Random) -> Scenario:
+    _, late = ours(scenario, rng)
+    logs = {
+        topic: [row for offset, row in enumerate(rows) if Place(topic, offset) not in late]
+        for topic, rows in scenario.logs.items()
+    }
+    return attrs.evolve(scenario, logs=logs, first={})
+
+
+def test_a_late_record_is_in_sliding_windows_that_are_open(jvm: Jvm) -> None:
+    """In Kafka in those alone that an earlier record has made, or in later ones of which it is no part; nothing differs before it."""
+    differ = 0
+    for drawn, rng in _scenarios("sliding", 40):
+        scenario = attrs.evolve(drawn, options={**drawn.options, "final": "close"})
+        mine, late = ours(scenario, rng)
+        one, other = Counter(_all(mine)), Counter(_all(kafka(jvm, scenario)))
+        rows = [scenario.row(place) for place in late]
+        for out in (one - other) + (other - one):
+            assert out.window is not None
+            assert any(row.key == out.key and row.time <= out.window[1] for row in rows), scenario
+            differ += 1
+        assert {out[:3] for out in other} <= {out[:3] for out in one}, scenario
+    assert differ
+
+
 def test_windows_over_a_join_with_a_table(jvm: Jvm) -> None:
     """A chain of two operators, equal batch by batch."""
     for scenario, rng in _scenarios("chain", 60):

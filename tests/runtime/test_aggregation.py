@@ -20,6 +20,7 @@ from task_assignor.runtime import (
     DeadLetters,
     LateRecordException,
     SessionWindows,
+    SlidingWindows,
     StreamTableJoin,
     TableJoin,
     TimeWindows,
@@ -30,6 +31,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.processors import windowed_aggregation
 from task_assignor.runtime.processors.aggregates import Group
+from task_assignor.runtime.processors.windows import Windows
 from task_assignor.runtime.sub_topology import factory_name, processor_name
 from tests.budget import examples
 from tests.runtime.memory_task import MemoryTask, table_of
@@ -56,7 +58,7 @@ AGGREGATES = {
 FOLD = {"text": Aggregate.fold(_longer, "", pa.string())}
 
 
-def _plain(rows: list[Row]) -> dict[str, Any]:
+def plain(rows: list[Row]) -> dict[str, Any]:
     """What the aggregates of some rows are; `f` has values whose sums are exact."""
     values = [row[2] for row in rows if row[2] is not None]
     return {
@@ -70,7 +72,7 @@ def _plain(rows: list[Row]) -> dict[str, Any]:
     }
 
 
-_table = partial(table_of, SCHEMA)
+table = partial(table_of, SCHEMA)
 
 
 @st.composite
@@ -95,12 +97,12 @@ def test_the_last_row_of_a_group_is_the_aggregate_of_all_its_rows(
     rows, _ = log
     sub = Aggregation(source="s", aggregates=AGGREGATES | FOLD).sub_topology("a", "out", [SPEC])
     task = MemoryTask(sub, TOPICS)
-    task.run(data, {"s": _table(rows)})
+    task.run(data, {"s": table(rows)})
     last = {row["k"]: row for row in task.outputs.get("out", [])}
     expected = {}
     for key in sorted({row[0] for row in rows}):
         own = [row for row in rows if row[0] == key]
-        expected[key] = {"k": key, **_plain(own), "text": "".join(f"{row[2]};" for row in own)}
+        expected[key] = {"k": key, **plain(own), "text": "".join(f"{row[2]};" for row in own)}
     assert last == expected
 
 
@@ -125,7 +127,7 @@ def _check_time_windows(data: st.DataObject, log: tuple[list[Row], int], size: i
         late_records=DeadLetters("late"),
     )
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
-    task.run(data, {"s": _table(rows)})
+    task.run(data, {"s": table(rows)})
     windows: dict[tuple[int, str], list[Row]] = {}
     late, now = [], -(10**9)
     for offset, row in enumerate(rows):
@@ -141,7 +143,7 @@ def _check_time_windows(data: st.DataObject, log: tuple[list[Row], int], size: i
             "k": k,
             "window_start": start,
             "window_end": start + size,
-            **_plain(own),
+            **plain(own),
             "text": "".join(f"{r[2]};" for r in own),
         }
         for (start, k), own in sorted(windows.items())
@@ -201,7 +203,7 @@ def _listed(found: Any, record: Any) -> Any:
 def test_a_function_is_given_the_same_values_whatever_the_batches(
     windows: TimeWindows | None, fold: Aggregate, expected: list[Any], rows_at_once: int
 ) -> None:
-    rows = _table([("a", 1, 1, 0.0), ("a", 2, 2, 0.0), ("a", 3, 3, 0.0), ("a", 20, 4, 0.0)])
+    rows = table([("a", 1, 1, 0.0), ("a", 2, 2, 0.0), ("a", 3, 3, 0.0), ("a", 20, 4, 0.0)])
     plan = (
         Aggregation(source="s", aggregates={"f": fold})
         if windows is None
@@ -230,7 +232,7 @@ def test_what_a_function_changes_is_its_own(windows: TimeWindows | None) -> None
         else WindowedAggregation(source="s", windows=windows, aggregates=folds)
     )
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
-    rows = _table([("a", 6, 1, 0.0), ("b", 7, 2, 0.0), ("c", 8, 3, 0.0), ("c", 40, 4, 0.0)])
+    rows = table([("a", 6, 1, 0.0), ("b", 7, 2, 0.0), ("c", 8, 3, 0.0), ("c", 40, 4, 0.0)])
     for part in (rows.slice(0, 2), rows.slice(2)):
         task.process({"s": part})
     found = {row["k"]: (row["one"], row["other"]) for row in task.outputs["out"]}
@@ -288,7 +290,7 @@ def test_a_functions_value_that_its_type_cannot_hold_is_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"The aggregation of 's': 0.5 for 'f' is not of type int64: .*0.5 would become 0"
     ):
-        task.process({"s": _table([("a", 1, 1, 0.0), ("a", 2, 2, 0.0)])})
+        task.process({"s": table([("a", 1, 1, 0.0), ("a", 2, 2, 0.0)])})
 
 
 @given(st.data(), logs(), st.integers(0, 8))
@@ -299,7 +301,7 @@ def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple
         source="s", windows=SessionWindows(gap), aggregates=AGGREGATES, grace_ms=grace, late_records="skip"
     )
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
-    task.run(data, {"s": _table(rows)})
+    task.run(data, {"s": table(rows)})
     in_time, late, now = [], 0, -(10**9)
     for row in rows:
         now = max(now, row[1])
@@ -316,7 +318,7 @@ def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple
             else:
                 sessions.append([row])
         expected += [
-            {"k": key, "window_start": session[0][1], "window_end": session[-1][1], **_plain(session)}
+            {"k": key, "window_start": session[0][1], "window_end": session[-1][1], **plain(session)}
             for session in sessions
             if session[-1][1] < now - grace - gap
         ]
@@ -326,12 +328,12 @@ def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple
 
 
 def test_closed_windows_are_forgotten() -> None:
-    for windows in (TimeWindows(20, 5), SessionWindows(0)):
+    for windows in (TimeWindows(20, 5), SlidingWindows(20), SessionWindows(0)):
         plan = WindowedAggregation(source="s", windows=windows, aggregates=AGGREGATES)
         task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
         most = 0
         for start in range(0, 2_000, 50):
-            task.process({"s": _table([("ab"[number % 2], number, 1, 0.5) for number in range(start, start + 50)])})
+            task.process({"s": table([("ab"[number % 2], number, 1, 0.5) for number in range(start, start + 50)])})
             most = max(most, task.held())
         assert most <= 30
 
@@ -342,13 +344,13 @@ def test_a_session_that_never_ends_keeps_nothing_else() -> None:
     task, most = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS), 0
     for start in range(0, 4_000, 40):
         visitors: list[Row] = [(f"v{at}" if at % 4 else "always", at, 1, 0.5) for at in range(start, start + 40, 2)]
-        task.process({"s": _table(visitors)})
+        task.process({"s": table(visitors)})
         most = max(most, task.held())
         if start % 400 == 0:
             task.start()
     assert most <= 40
     assert len(task.outputs["out"]) == len({row["k"] for row in task.outputs["out"]}) == 996
-    task.process({"s": _table([("end", 5_000, 1, 0.5)])})
+    task.process({"s": table([("end", 5_000, 1, 0.5)])})
     (always,) = [row for row in task.outputs["out"] if row["k"] == "always"]
     assert (always["window_start"], always["window_end"], always["rows"], always["halves"]) == (0, 3_996, 1_000, 500.0)
 
@@ -366,7 +368,7 @@ def test_rows_in_many_windows_are_put_into_them_in_slices(monkeypatch: pytest.Mo
     monkeypatch.setattr(Group, "parts", parts)
     plan = WindowedAggregation(source="s", windows=TimeWindows(100, 1), aggregates=AGGREGATES)
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
-    task.process({"s": _table([("ab"[at % 2], at, 1, 0.5) for at in range(100)])})
+    task.process({"s": table([("ab"[at % 2], at, 1, 0.5) for at in range(100)])})
     assert (sum(heights), max(heights)) == (10_000, 1_000)
     # Of each group and window there is one state, whatever the slices: those from 0 on are open.
     assert task.held() == 99 + 100
@@ -387,8 +389,10 @@ def test_bounds_of_windows_have_the_type_of_the_timestamp() -> None:
         assert starts == [moment - dt.timedelta(milliseconds=7_500 * hop) for hop in reversed(range(8))]
 
 
-@pytest.mark.parametrize("windows", [TimeWindows(60_000), TimeWindows(60_000, 7_500), SessionWindows(1)], ids=str)
-def test_a_time_whose_window_its_type_cannot_hold_is_bad(windows: TimeWindows | SessionWindows) -> None:
+@pytest.mark.parametrize(
+    "windows", [TimeWindows(60_000), TimeWindows(60_000, 7_500), SlidingWindows(60_000), SessionWindows(1)], ids=str
+)
+def test_a_time_whose_window_its_type_cannot_hold_is_bad(windows: Windows) -> None:
     """The run ended when the window was closed, and each run after it, whatever `bad_records` said."""
     spec = TopicSpec("s", 1, pa.schema([("k", pa.string()), ("at", pa.timestamp("ns"))]), ("k",), "at")
     rows = pa.table([["a"] * 3, pa.array([-(2**63), 0, 10**15], pa.timestamp("ns"))], schema=spec.schema)
@@ -410,8 +414,8 @@ def test_a_sum_that_does_not_fit_is_an_error() -> None:
     """It would go round and be negative."""
     schema = SCHEMA.set(2, pa.field("v", pa.int64()))
     spec = TopicSpec("s", 4, schema, ("k",), "at")
-    rows = _table([("a", 1, 1, 0.0), ("b", 2, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62, 2**62]))
-    more = _table([("a", 1, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62]))
+    rows = table([("a", 1, 1, 0.0), ("b", 2, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62, 2**62]))
+    more = table([("a", 1, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62]))
     sub = Aggregation(source="s", aggregates={"sum": Aggregate.sum("v")}).sub_topology("a", "out", [spec])
     task = MemoryTask(sub, {"s": spec})
     task.process({"s": rows})
@@ -426,8 +430,8 @@ def test_bad_and_late_records_are_named() -> None:
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
     told = r"s, partition 3, offset 1 is 3 ms older than .* 2 ms are allowed.*'skip', with which this run can go on; or, with another run_dir"
     with pytest.raises(LateRecordException, match=told):
-        task.process({"s": _table([("a", 7, 1, 0.0), ("a", 4, 1, 0.0)])})
-    rows = _table([("a", 7, 1, 0.0), ("a", 8, 1, 0.0), ("a", 8, 1, 0.0)])
+        task.process({"s": table([("a", 7, 1, 0.0), ("a", 4, 1, 0.0)])})
+    rows = table([("a", 7, 1, 0.0), ("a", 8, 1, 0.0), ("a", 8, 1, 0.0)])
     rows = rows.set_column(0, "k", pa.array(["a", None, None])).set_column(1, "at", pa.array([7, 8, None]))
     with pytest.raises(BadRecordException, match="s, partition 3, offset 2 has no at"):
         task.process({"s": rows})
@@ -449,7 +453,7 @@ def test_bad_and_late_records_are_named() -> None:
 def test_groups_may_be_finer_than_the_key_and_not_coarser() -> None:
     plan = Aggregation(source="s", by=["v", "k"], aggregates={"n": Aggregate.count()})
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
-    task.process({"s": _table([("a", 1, 1, 0.0), ("a", 1, 2, 0.0), ("b", 1, 1, 0.0), ("a", 1, 1, 0.0)])})
+    task.process({"s": table([("a", 1, 1, 0.0), ("a", 1, 2, 0.0), ("b", 1, 1, 0.0), ("a", 1, 1, 0.0)])})
     assert task.outputs["out"] == [{"v": 1, "k": "a", "n": 2}, {"v": 2, "k": "a", "n": 1}, {"v": 1, "k": "b", "n": 1}]
     # Of no columns it was grouped by the key, without a word.
     too_coarse: list[Any] = ["v", []]
@@ -462,8 +466,8 @@ def test_groups_may_be_finer_than_the_key_and_not_coarser() -> None:
                 made.sub_topology("a", "out", [SPEC])
 
 
-@pytest.mark.parametrize("windows", [TimeWindows(10), SessionWindows(5)])
-def test_windows_of_windows_see_those_of_their_source(windows: TimeWindows | SessionWindows) -> None:
+@pytest.mark.parametrize("windows", [TimeWindows(10), SlidingWindows(10), SessionWindows(5)])
+def test_windows_of_windows_see_those_of_their_source(windows: Windows) -> None:
     """The bounds of the window that a row is in were taken for those that the row has."""
     schema = pa.schema(
         [("k", pa.string()), ("at", pa.int64()), ("window_start", pa.int64()), ("window_end", pa.int64())]
@@ -474,16 +478,21 @@ def test_windows_of_windows_see_those_of_their_source(windows: TimeWindows | Ses
     task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
     rows = pa.table([["a", "a", "a"], [11, 12, 90], [3, 7, 80], [8, 12, 85]], schema=schema)
     task.process({"s": rows})
-    assert [(row["first"], row["last"]) for row in task.outputs["out"]] == [(3, 12)]
+    found = [(row["first"], row["last"]) for row in task.outputs["out"]]
+    assert found == ([(3, 8), (3, 12), (7, 12)] if isinstance(windows, SlidingWindows) else [(3, 12)])
 
 
 @pytest.mark.parametrize("name", ["__n", "__group", "__session", "__first_end", "m__about", "window"])
-@pytest.mark.parametrize("windows", [None, TimeWindows(5), SessionWindows(5)], ids=["running", "windows", "sessions"])
-def test_a_key_may_have_any_name(name: str, windows: TimeWindows | SessionWindows | None) -> None:
+@pytest.mark.parametrize(
+    "windows",
+    [None, TimeWindows(5), SlidingWindows(5), SessionWindows(5)],
+    ids=["running", "windows", "sliding", "sessions"],
+)
+def test_a_key_may_have_any_name(name: str, windows: Windows | None) -> None:
     """Some were those of columns that stood beside it for a while."""
     spec = TopicSpec("s", 4, SCHEMA.set(0, pa.field(name, pa.string())), (name,), "at")
     aggregates = {"m": Aggregate.mean("v"), "n": Aggregate.count()}
-    if not isinstance(windows, SessionWindows):
+    if not isinstance(windows, (SlidingWindows, SessionWindows)):
         aggregates |= FOLD
     plan = (
         Aggregation(source="s", aggregates=aggregates)
@@ -492,7 +501,7 @@ def test_a_key_may_have_any_name(name: str, windows: TimeWindows | SessionWindow
     )
     task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
     for row in [("a", 1, 1, 0.0), ("b", 2, 3, 0.0), ("a", 90, 5, 0.0)]:
-        task.process({"s": _table([row]).rename_columns(spec.schema.names)})
+        task.process({"s": table([row]).rename_columns(spec.schema.names)})
     found = [(row[name], row["m"]) for row in task.outputs["out"]]
     assert found == [("a", 1.0), ("b", 3.0)] + [("a", 3.0)] * (windows is None)
 
@@ -506,7 +515,8 @@ def test_a_key_may_have_any_name(name: str, windows: TimeWindows | SessionWindow
         ({"aggregates": {"n": Aggregate.sum("w")}}, "has no column 'w'"),
         ({"aggregates": {"n": Aggregate.sum("k")}}, "'n' needs a column of numbers, but 'k' is string"),
         ({"windows": SessionWindows(3), "aggregates": FOLD}, "sessions know no Aggregate.fold"),
-        ({"windows": 5}, "must be TimeWindows or SessionWindows"),
+        ({"windows": SlidingWindows(3), "aggregates": FOLD}, "sliding windows know no Aggregate.fold"),
+        ({"windows": 5}, "must be TimeWindows, SlidingWindows or SessionWindows"),
         (
             {"grace_ms": 2**63 - 1},
             "must be at most 1152921504606846976, which are 36 million years: with more no window",
@@ -575,7 +585,7 @@ def test_the_largest_windows_and_grace_are_no_reason_to_be_late() -> None:
         source="s", windows=TimeWindows(far), grace_ms=far, aggregates={"n": Aggregate.count()}, late_limit_ms=None
     )
     task = MemoryTask(plan.sub_topology("a", "out", [SPEC]), TOPICS)
-    task.process({"s": _table([("a", far, 1, 0.0), ("a", far - 5, 1, 0.0)])})
+    task.process({"s": table([("a", far, 1, 0.0), ("a", far - 5, 1, 0.0)])})
     assert (task.held(), task.counters) == (2, {})
 
 

@@ -16,6 +16,7 @@ from task_assignor.runtime import (
     Processor,
     Repartitioned,
     SessionWindows,
+    SlidingWindows,
     SubTopology,
     TaskContext,
     TimeWindows,
@@ -27,6 +28,7 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
+from task_assignor.runtime.processors.windows import Windows
 from tests.runtime.memory_task import table_of
 from tests.runtime.support import QUICK, application
 
@@ -105,17 +107,18 @@ def test_pairs_by_the_time_of_either_side(tmp_path: Path, time: str) -> None:
     _is_right(_counts(tmp_path), [pair[time == "at_right"] for pair in pairs], left[-1][1] - 30)
 
 
+@pytest.mark.parametrize("windows", [SessionWindows(6), SlidingWindows(6)], ids=["sessions", "sliding"])
 @pytest.mark.parametrize("time", ["window_start", "window_end"])
-def test_sessions_by_when_they_began_or_ended(tmp_path: Path, time: str) -> None:
+def test_windows_by_when_they_began_or_ended(tmp_path: Path, time: str, windows: Windows) -> None:
     """Of one that goes on nobody knows when it will end, but when it began."""
     rows = [*_rows(3, [0, 1, 3], 60), *((8, at, 1) for at in range(0, 60, 4))]
     _write(tmp_path, l=sorted(rows, key=lambda row: row[1]))
     between = Repartitioned("between", WINDOWS, key="one", partitions=1, timestamp=time)
-    plan = WindowedAggregation(source="l", windows=SessionWindows(6), aggregates=AGGREGATES)
-    sessions = plan.sub_topology("sessions", "sessions-out", TOPICS["l"])
-    topology = _chain(plan.sub_topology("first", between, TOPICS["l"]), between, sessions)
+    plan = WindowedAggregation(source="l", windows=windows, aggregates=AGGREGATES)
+    same = plan.sub_topology("same", "same-out", TOPICS["l"])
+    topology = _chain(plan.sub_topology("first", between, TOPICS["l"]), between, same)
     application(tmp_path, topology, clients=1, options=SMALL).run()
-    found = read_output(tmp_path / "run", "sessions-out").column(time).to_pylist()
+    found = read_output(tmp_path / "run", "same-out").column(time).to_pylist()
     _is_right(_counts(tmp_path), found, 50)
 
 

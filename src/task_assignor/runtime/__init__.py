@@ -62,8 +62,9 @@ from task_assignor.runtime.processor import Processor, RecordProcessor
 from task_assignor.runtime.processors.aggregates import Aggregate
 from task_assignor.runtime.processors.aggregation import Aggregation
 from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
-from task_assignor.runtime.processors.windowed_aggregation import SessionWindows, TimeWindows, WindowedAggregation
+from task_assignor.runtime.processors.windowed_aggregation import WindowedAggregation
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
+from task_assignor.runtime.processors.windows import SessionWindows, SlidingWindows, TimeWindows
 from task_assignor.runtime.recorder import RunResult
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import (
@@ -144,6 +145,7 @@ __all__ = [
     "Seal",
     "Segment",
     "SessionWindows",
+    "SlidingWindows",
     "SnapshotCommitted",
     "SnapshotRefused",
     "SnapshotsLeftOut",

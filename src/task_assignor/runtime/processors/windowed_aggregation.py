@@ -1,22 +1,23 @@
-"""Aggregates over windows of time: tumbling, hopping, sessions. A window comes out once, when it is closed.
+"""Aggregates over windows of time: tumbling, hopping, sliding, sessions. A window comes out once, when it is closed.
 
 **When a window is closed.** The source promises an order: a record is at most `grace` older than the newest record before
 it in its partition; S is the time of that one. (Of a repartition topic S is the time up to which all have come who write it:
-each of them promises the order.) A window `[start, end)` is closed as soon as `S >= end + grace`, a session as
-soon as `S > last record + gap + grace`: no record that keeps the promise can be part of it any more. Then it comes out. What
+each of them promises the order.) A window `[start, end)` is closed as soon as `S >= end + grace`, a sliding one, whose end is part of it, as soon
+as `S > end + grace`, a session as soon as `S > last record + gap + grace`: no record that keeps the promise can be part of it any more. Then it comes out. What
 is open at the end of a run stays in the store, and comes when a later run has moved the time.
 
 **Records that come too late** are found by their place in the partition, never by batches: those for which one of their
 windows was closed before (they still count in the others), and for sessions those that are more than `grace` late.
 
-Each batch adds a row to the store for every group and window that it touches; of sessions for every piece. They are put
+Each batch adds a row to the store for every group and window that it touches; of sessions for every piece, of sliding windows for
+every moment. They are put
 together when the window is closed, so a batch costs what it brings, not what there is.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
@@ -48,6 +49,7 @@ from task_assignor.runtime.processors.records import (
     with_keys,
     with_times,
 )
+from task_assignor.runtime.processors.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.times import FARTHEST_MS, NO_TIME
@@ -59,67 +61,10 @@ if TYPE_CHECKING:
 
 START: Final = "window_start"
 END: Final = "window_end"
-_MOST_WINDOWS: Final = 10_000
-"""In so many may a record be: a batch takes time for each of its rows in each."""
 _AT_ONCE: Final = 1 << 20
 """So many rows, each counted once for each of its windows, are put into groups at a time."""
 _PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _SESSION = own("session")
-
-
-@attrs.frozen
-class TimeWindows:
-    """Windows of equal size: `[start, start + size)` for every start that is a multiple of the advance.
-
-    Each record is in size / advance of them, at most 10,000, and takes time for each; a batch that has many is put into its
-    windows in slices, so that it takes no more memory.
-
-    Args:
-        size_ms: how long they are, ms.
-        advance_ms: from start to start, ms, at most the size; None: the size, so that they do not overlap (tumbling).
-
-    Raises:
-        TopologyException: a number is not allowed.
-    """
-
-    size_ms: int
-    advance_ms: int | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if type(self.size_ms) is not int or self.size_ms < 1:
-            raise TopologyException(f"The size_ms ({self.size_ms!r}) of TimeWindows must be an int of at least 1.")
-        if self.size_ms > FARTHEST_MS:
-            raise TopologyException(f"The size_ms ({self.size_ms}) of TimeWindows must be at most {FARTHEST_MS}.")
-        if self.advance_ms is not None and (
-            type(self.advance_ms) is not int or not 1 <= self.advance_ms <= self.size_ms
-        ):
-            raise TopologyException(
-                f"The advance_ms ({self.advance_ms!r}) of TimeWindows must be an int from 1 to the size ({self.size_ms})."
-            )
-        if self.advance_ms is not None and self.size_ms / self.advance_ms > _MOST_WINDOWS:
-            raise TopologyException(
-                f"With the size_ms {self.size_ms} and the advance_ms {self.advance_ms} of TimeWindows each record is in "
-                f"{-(-self.size_ms // self.advance_ms):,} windows; at most {_MOST_WINDOWS:,} are possible. Maybe the advance is meant in "
-                "seconds: both are in ms."
-            )
-
-
-@attrs.frozen
-class SessionWindows:
-    """Records of a group that follow each other by at most a gap are one window, from the first to the last of them.
-
-    Args:
-        gap_ms: how long nothing may happen in a session, ms.
-
-    Raises:
-        TopologyException: the number is not allowed.
-    """
-
-    gap_ms: int
-
-    def __attrs_post_init__(self) -> None:
-        if type(self.gap_ms) is not int or self.gap_ms < 0:
-            raise TopologyException(f"The gap_ms ({self.gap_ms!r}) of SessionWindows must be an int of at least 0.")
 
 
 @attrs.frozen(kw_only=True)
@@ -128,9 +73,9 @@ class WindowedAggregation:
 
     Args:
         source: source topic; it needs a timestamp.
-        windows: `TimeWindows` or `SessionWindows`.
-        aggregates: name in the result -> what is computed. Sessions know no `Aggregate.fold`: two that turn out to be one
-            would have to be put together.
+        windows: `TimeWindows`, `SlidingWindows` or `SessionWindows`.
+        aggregates: name in the result -> what is computed. Sliding windows and sessions know no `Aggregate.fold`: theirs are put
+            together from parts.
         by: columns that make a group, the key columns among them; None: the key columns.
         grace_ms: by how much records may be out of order within a partition, ms.
         late_records: what becomes of records that come too late.
@@ -140,14 +85,14 @@ class WindowedAggregation:
             single time in the far future makes everything after it late. None: no limit.
 
     The result has the columns that make a group, `window_start` and `window_end` (in the type of the timestamp; of a
-    session the times of its first and last record), and the aggregates.
+    session the times of its first and last record, and of a sliding window the last time that is part of it), and the aggregates.
 
     Raises:
         TopologyException: an option is not allowed.
     """
 
     source: str
-    windows: TimeWindows | SessionWindows
+    windows: Windows
     aggregates: Mapping[str, Aggregate] = attrs.field(converter=to_aggregates)
     by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     grace_ms: int = 0
@@ -167,13 +112,16 @@ class WindowedAggregation:
                 f"{where}: grace_ms ({self.grace_ms}) must be at most {FARTHEST_MS}, which are 36 million years: with more no window "
                 "would ever be closed."
             )
-        if not isinstance(self.windows, (TimeWindows, SessionWindows)):
-            raise TopologyException(f"{where}: windows ({self.windows!r}) must be TimeWindows or SessionWindows.")
+        if not isinstance(self.windows, Windows):
+            raise TopologyException(
+                f"{where}: windows ({self.windows!r}) must be TimeWindows, SlidingWindows or SessionWindows."
+            )
         if not self.aggregates:
             raise TopologyException(f"{where} computes nothing. Maybe aggregates={{'rows': Aggregate.count()}}.")
         folds = sorted(name for name, found in self.aggregates.items() if getattr(found, "kind", "") == "fold")
-        if folds and isinstance(self.windows, SessionWindows):
-            raise TopologyException(f"{where}: sessions know no Aggregate.fold ({folds}).")
+        if folds and not isinstance(self.windows, TimeWindows):
+            kind = "sessions" if isinstance(self.windows, SessionWindows) else "sliding windows"
+            raise TopologyException(f"{where}: {kind} know no Aggregate.fold ({folds}).")
 
     @property
     def _where(self) -> str:
@@ -200,7 +148,7 @@ class WindowedAggregation:
         if twice:
             raise TopologyException(f"{where}: the names {twice} are those of the window.")
         factory = _Factory(where, self, spec, by, f"{name}-windows")
-        # Of time windows the start decides when they are forgotten, of sessions the end.
+        # Of time windows the start decides when they are forgotten, of sessions and what sliding windows are made of the end.
         time = START if isinstance(self.windows, TimeWindows) else END
         return SubTopology(
             name,
@@ -237,8 +185,13 @@ class _Factory:
         return ("grace_ms",) if isinstance(self.aggregation.windows, TimeWindows) else ()
 
     def __call__(self) -> Processor:
-        windows = self.aggregation.windows
-        return _InTimeWindows(self, windows) if isinstance(windows, TimeWindows) else _InSessions(self, windows)
+        match self.aggregation.windows:
+            case TimeWindows() as windows:
+                return _InTimeWindows(self, windows)
+            case SlidingWindows(difference):
+                return _InSlidingWindows(self, difference)
+            case SessionWindows(gap):
+                return _InSessions(self, gap)
 
     def check_sources(self, topics: Mapping[str, TopicSpec]) -> None:
         """Raise TopologyException if the topic is another one than before."""
@@ -255,7 +208,7 @@ class _Factory:
 
 
 class _Windowed(Processor):
-    """What both kinds of windows share. The store holds the columns of the group, the window, and states."""
+    """What all kinds of windows share. The store holds the columns of the group, the window, and states."""
 
     def __init__(self, factory: _Factory) -> None:
         self._factory = factory
@@ -467,12 +420,91 @@ class _InTimeWindows(_Windowed):
         return self._result(self._group.put_together(closed, by, [pl.col(END).first()]).sort(by))
 
 
+class _InSlidingWindows(_Windowed):
+    """Sliding windows. The store has what happened at each moment: its time (as the end), and the first window of which it is part."""
+
+    def __init__(self, factory: _Factory, difference_ms: int) -> None:
+        super().__init__(factory)
+        self._difference = difference_ms
+        self._open = difference_ms + factory.aggregation.grace_ms
+        """For so long after its start a window is open."""
+
+    def _span(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        return times - self._difference, times + 1 + self._difference
+
+    def _leave_out_late(
+        self, topic: str, times: Int64Array, newest: Int64Array, context: TaskContext
+    ) -> BoolArray | None:
+        leave_out_late(topic, times, newest, self._plan.grace_ms, self._plan.late_limit_ms, context)
+        # They still count in windows that are open.
+        return None
+
+    def _add(self, rows: pa.Table, times: Int64Array, newest: Int64Array) -> None:
+        import polars as pl
+
+        first = np.maximum(times - self._difference, np.maximum(newest, -FARTHEST_MS) - self._open)
+        frame = self._group.frame(rows, self._by).with_columns(pl.Series(START, first), pl.Series(END, times))
+        frame = frame.filter(pl.col(START) <= pl.col(END))
+        if frame.height:
+            self._append(self._group.parts(frame, [*self._by, START, END]))
+
+    def _to_come(self, column: str, now: int) -> int:
+        return now - self._open if column == START else now - self._plan.grace_ms
+
+    def _close(self, before: int | None, now: int) -> pa.Table | None:
+        import polars as pl
+
+        moments, end = self._store.frame, now - self._open
+        # The moment before a window begins says that there is one.
+        self._store.expire(end - 1)
+        if moments is None:
+            return None
+        by = [START, *self._by]
+        ending = moments.filter(pl.col(END) - pl.col(START) == self._difference)
+        beginning = moments.with_columns(pl.col(END) + 1)
+        starts = pl.concat([ending.select(by), beginning.select(pl.col(END).alias(START), *self._by)]).unique()
+        is_closed = pl.col(START) < end
+        if before is not None:
+            is_closed &= pl.col(START) >= before - self._open
+        starts = starts.filter(is_closed).sort(by)
+        return self._result(pl.concat([*self._windows(starts, moments)])) if starts.height else None
+
+    def _windows(self, starts: pl.DataFrame, moments: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Of each start and group the window, put together from moments; a few windows at a time."""
+        import polars as pl
+
+        keys = starts.select(self._by).unique(maintain_order=True)
+        near = moments.join(keys, on=self._by, how="semi")
+        end, since, start = (found.to_numpy() for found in (near[END], near[START], starts[START]))
+        times = np.unique(end)
+
+        def places(keyed: pl.DataFrame, before: Int64Array) -> Int64Array:
+            """By group, then by how many times come before."""
+            return numbers_of(keys, keyed) * (len(times) + 1) + before
+
+        place = places(near, np.searchsorted(times, end))
+        order = np.argsort(place, kind="stable")
+        bounds = (np.searchsorted(times, start), np.searchsorted(times, start + self._difference, side="right"))
+        first, stop = (np.searchsorted(place[order], places(starts, bound)) for bound in bounds)
+        number = stop - first
+        for part in np.split(np.arange(len(start)), np.flatnonzero(np.diff(np.cumsum(number) // _AT_ONCE)) + 1):
+            window = np.repeat(part, number[part])
+            begin = np.cumsum(number[part]) - number[part]
+            row = order[np.arange(len(window)) + np.repeat(first[part] - begin, number[part])]
+            is_part = since[row] <= start[window]
+            window = window[is_part]
+            within = near[row[is_part]].with_columns(
+                pl.Series(START, start[window]), pl.Series(END, start[window] + self._difference)
+            )
+            yield self._group.put_together(within, [START, *self._by], [pl.col(END).first()])
+
+
 class _InSessions(_Windowed):
     """Sessions. Pieces of a session that are in several batches are put together when it is closed, or before they get too old."""
 
-    def __init__(self, factory: _Factory, windows: SessionWindows) -> None:
+    def __init__(self, factory: _Factory, gap_ms: int) -> None:
         super().__init__(factory)
-        self._gap = windows.gap_ms
+        self._gap = gap_ms
 
     def _span(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
         return times, times

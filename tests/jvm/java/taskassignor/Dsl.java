@@ -35,6 +35,7 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.SessionWindowedKStream;
 import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
@@ -49,7 +50,7 @@ import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 
 /**
- * One operator of the DSL, or a schedule, over some records: {"dsl": operator, "how", "interval", "before", "after", "grace", "size", "advance", "gap", "final",
+ * One operator of the DSL, or a schedule, over some records: {"dsl": operator, "how", "interval", "before", "after", "grace", "size", "advance", "difference", "gap", "final",
  * "atOnce", "records": [[topic, key, value, time], ...]}. The answer has all that came out: [number of the record that did it, which of the
  * aggregates, key, start and end of the window, value, time]; of a schedule [number of the record, time].
  */
@@ -177,6 +178,13 @@ final class Dsl {
                 told("count", closed(grouped.count(kept(Serdes.Long()))));
                 told("fold", closed(grouped.aggregate(() -> "", FOLD, kept(Serdes.String()))));
             }
+            case "sliding" -> {
+                final SlidingWindows windows = SlidingWindows.ofTimeDifferenceAndGrace(millis("difference"), millis("grace"));
+                final TimeWindowedKStream<String, Long> all = stream("s").groupByKey().windowedBy(windows);
+                final TimeWindowedKStream<String, Long> grouped = isSuppressed() ? all : all.emitStrategy(EmitStrategy.onWindowClose());
+                told("count", closed(grouped.count(kept(Serdes.Long()))));
+                told("sum", closed(grouped.reduce(Long::sum, kept(Serdes.Long()))));
+            }
             case "chain" -> {
                 final TimeWindows windows = TimeWindows.ofSizeAndGrace(millis("size"), millis("grace")).advanceBy(millis("advance"));
                 final TimeWindowedKStream<String, String> all = stream("s").leftJoin(table("t"), BOTH)
@@ -212,10 +220,10 @@ final class Dsl {
         return asked.get("final").asText().equals("suppress");
     }
 
-    /** How to keep what is aggregated; where it is given when it is closed, long enough that it is there then. */
+    /** How to keep what is aggregated; where it is given when it is closed, or made of older windows, long enough that it is there then. */
     private <V, S extends StateStore> Materialized<String, V, S> kept(final Serde<V> values) {
         final Materialized<String, V, S> found = Materialized.with(Serdes.String(), values);
-        return asked.path("final").asText().equals("close") ? found.withRetention(Duration.ofDays(1)) : found;
+        return asked.path("final").asText().equals("close") || asked.get("dsl").asText().equals("sliding") ? found.withRetention(Duration.ofDays(1)) : found;
     }
 
     private <V> KStream<Windowed<String>, V> closed(final KTable<Windowed<String>, V> windows) {
