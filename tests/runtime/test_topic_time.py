@@ -387,6 +387,17 @@ def test_of_who_writes_seldom_it_counts_how_far_it_has_read() -> None:
     assert move(time, True, True) == 195
 
 
+def test_no_time_is_later_than_that_of_the_newest_row() -> None:
+    """Else it would hang on where batches end, and with it which windows come out at the end of a run."""
+    time = TopicTime(Writers(1))
+    time.see(0, (2, None), None)
+    time.see(0, (5, None), (3, 3))
+    assert move(time, True) == 3
+    time.see(0, (8, None), None)
+    assert move(time, True) == 3
+    assert move(time, False) == 3
+
+
 def test_of_who_tells_how_old_its_rows_may_still_be_that_alone_counts() -> None:
     time = TopicTime(Writers(2, they_tell=True))
     time.see(0, (100, None), (60, 90), 50)

@@ -10,7 +10,7 @@ that of the topic (Flink and Beam call it the watermark). It never goes back.
 * Windows and joins hold rows back, or give such that are older than others that they have given. They say with each batch
   from which time on their rows still come, and that alone counts.
 * Another task may write seldom. Where it has read on since, it would write rows of then: as far behind what is read as rows
-  of the topic have been at most.
+  of the topic have been at most. But no time is later than that of the newest row.
 * A task that reads a repartition topic itself is given its rows as they come, not in the order of time. So what it has
   written says nothing; but none of its rows will be older than the time of that topic, which is how far it has read. As long as it
   has not heard of that, it has not read everything: windows may be over that it has still to give. If these say what still comes
@@ -119,18 +119,18 @@ class TopicTime:
         Args:
             are_busy: (tasks,) which may give rows of before.
         """
+        found = newest = int(self._written.max(initial=NO_TIME))
         if self._writers.they_tell:
             counts = are_busy | (self._written != NO_TIME) if self._all_count else are_busy
-            found = int(self._written[counts].min() if counts.any() else self._written.max(initial=NO_TIME))
+            found = int(self._written[counts].min()) if counts.any() else newest
         elif are_busy.any():
             come = np.full(len(self._read), NO_TIME)
             if self._behind_ms is not None:
                 come = np.where(self._read == NO_TIME, NO_TIME, self._read - self._behind_ms)
             if self._writers.are_in_order:
                 come = np.maximum(come, self._written)
-            found = int(come[are_busy].min())
-        else:
-            found = int(self._written.max(initial=NO_TIME))
+            # How far they have read since the newest row hangs on where batches end.
+            found = min(int(come[are_busy].min()), newest)
         self.now = max(self.now, found)
 
     # For checkpoints.
