@@ -120,6 +120,32 @@ def test_windows_over_a_day_that_is_there_already_need_no_grace(tmp_path: Path, 
     assert not sum(commit.counters.get("late", 0) for commit in commits)
 
 
+class Morning(Processor):
+    """Gives the rows before noon."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table:
+        """Those of the only source."""
+        (rows,) = batch.values()
+        return rows.filter(pa.array(rows.column("at").to_numpy() < DAY // 2))
+
+
+@pytest.mark.parametrize("max_batch_rows", [50, 100_000])
+def test_which_windows_are_over_hangs_on_what_was_written_alone(tmp_path: Path, max_batch_rows: int) -> None:
+    """However the batches were cut in which tasks have read on since then."""
+    rows = sales(2_000)
+    write_topic(tmp_path / "topics", "sales", rows, partitions=4, key="shop", timestamp="at")
+    topology = Topology(
+        [
+            SubTopology("to-item", "sales", Morning, outputs=[BY_ITEM]),
+            hourly().sub_topology("per-hour", "hours", topics=[BY_ITEM.spec]),
+        ]
+    )
+    options = attrs.evolve(QUICK, max_batch_rows=max_batch_rows)
+    application(tmp_path, topology, clients=2, options=options).run()
+    written = rows.slice(0, int((rows.column("at").to_numpy() < DAY // 2).sum()))
+    assert hours_of(tmp_path) == plain_hours(written, max(written.column("at").to_pylist()))
+
+
 @pytest.mark.parametrize("checkpoint_every", [3, 1_000])
 def test_windows_are_exact_over_runs_that_are_broken_off(tmp_path: Path, checkpoint_every: int) -> None:
     """Each time another coordinator sees how far all are, and a client is killed."""
