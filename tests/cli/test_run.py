@@ -109,6 +109,39 @@ def test_an_application_is_run_from_its_file_with_other_settings_over_its_own(tm
     assert not (tmp_path / "run").exists()
 
 
+UNRULY = """
+import os
+from task_assignor.builtin_assignors import StickyTaskAssignor
+
+class Loud(StickyTaskAssignor):
+    def assign(self, state):
+        print("printed")
+        return super().assign(state)
+
+class Ends(StickyTaskAssignor):
+    def assign(self, state):
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [
+        ("Loud", 0, "printed\n"),
+        ("Ends", 2, "The assignor Ends failed with SystemExit: 0 (unruly.Ends.assign, line 12)"),
+    ],
+)
+def test_an_assignor_neither_writes_among_the_lines_nor_ends_the_run_as_if_all_were_well(
+    tmp_path: Path, name: str, code: int, told: str
+) -> None:
+    app = write_app(tmp_path, "doubling")
+    (tmp_path / "unruly.py").write_text(UNRULY)
+    run = start(tmp_path, str(app), "--json", "--set", f"task.assignor.class=unruly.{name}")
+    out, err = run.communicate(timeout=600)
+    assert (run.returncode, told in err) == (code, True)
+    assert all("event" in json.loads(line) for line in out.splitlines())
+
+
 def test_what_a_processor_raises_is_told_with_its_line_and_the_traceback_of_its_client(tmp_path: Path) -> None:
     app = write_app(tmp_path, "failing", prints="rows.column('not_there')")
     process = start(tmp_path, str(app))

@@ -17,7 +17,7 @@ from task_assignor.cli.output import (
     FINDING,
     FINE,
     keep_stdout_for_answers,
-    prints_to_stderr,
+    others_code,
     survive_any_text,
     write_json,
     write_pretty,
@@ -81,7 +81,7 @@ def _look_at(name: str, points: list[importlib.metadata.EntryPoint]) -> _Listed:
     path = ", ".join(point.value for point in points)
     package = ", ".join(f"{point.dist.name} {point.dist.version}" for point in points if point.dist is not None)
     try:
-        with prints_to_stderr():
+        with others_code():
             found = find_assignor_class(name)
     except ConfigException as error:
         told = (f"It must be {problem.expected}. {problem.advice}" for problem in error.problems)

@@ -20,7 +20,7 @@ from task_assignor.cli.output import (
     FINDING,
     FINE,
     keep_stdout_for_answers,
-    prints_to_stderr,
+    others_code,
     survive_any_text,
     write_json,
     write_line,
@@ -64,7 +64,7 @@ def check(
     keep_stdout_for_answers()
     survive_any_text()
     make_current_folder_importable()
-    with prints_to_stderr():
+    with others_code():
         findings = check_properties(properties)
     for finding in findings:
         if as_json:

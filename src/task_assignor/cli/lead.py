@@ -9,7 +9,8 @@ import typer
 from task_assignor.cli.answers import answer_requests
 from task_assignor.cli.lead_json import answer_lead
 from task_assignor.cli.options import input_argument
-from task_assignor.cli.output import survive_any_text
+from task_assignor.cli.output import keep_stdout_for_answers, survive_any_text
+from task_assignor.cli.planning import make_current_folder_importable
 
 
 def lead(
@@ -19,5 +20,7 @@ def lead(
 
     Exit code 0: every request has an answer. 1: a request is wrong, or the group cannot be led.
     """
+    keep_stdout_for_answers()
     survive_any_text()
+    make_current_folder_importable()
     raise typer.Exit(answer_requests(source, answer_lead))

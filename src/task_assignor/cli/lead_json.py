@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from task_assignor.builtin_assignors import FallbackPriorTaskAssignor
 from task_assignor.cli.json_values import JsonValue
+from task_assignor.cli.output import others_code
 from task_assignor.cli.wire_json import assignment_info_json, subscription_info_of
 from task_assignor.group.streams import StreamsLeader, StreamsMember, StreamsRebalance
 from task_assignor.group.topology import SubTopologyShape
@@ -75,7 +76,8 @@ def answer_lead(request: JsonValue, decide: Decide = lambda factory: factory) ->
     """
     request.check_slips(_REQUEST)
     shapes = _shapes(request)
-    config = _config(request["config"])
+    with others_code():
+        config = _config(request["config"])
     # Kafka's own assignors leave the follow-up to the leader's client, and where end offsets are missing to fallback prior.
     public = not request["config"][_PUBLIC].is_null
     fallback = (
@@ -99,14 +101,15 @@ def answer_lead(request: JsonValue, decide: Decide = lambda factory: factory) ->
     ]
     try:
         internal: Mapping[str, int] = {}
-        found = leader.rebalance(
-            members,
-            topics,
-            _end_offsets(request, shapes, topics, leader),
-            request["now_ms"].whole(),
-            _racks(request["racks"]),
-            None if public else request["leader_process_id"].process_id(),
-        )
+        with others_code():
+            found = leader.rebalance(
+                members,
+                topics,
+                _end_offsets(request, shapes, topics, leader),
+                request["now_ms"].whole(),
+                _racks(request["racks"]),
+                None if public else request["leader_process_id"].process_id(),
+            )
         if not found.error:
             internal = leader.topics(topics).internal
     except SnapshotException:

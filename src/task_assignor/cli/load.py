@@ -13,7 +13,7 @@ from stat import S_ISREG
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from task_assignor.cli.output import prints_to_stderr, write_to_stderr
+from task_assignor.cli.output import others_code, write_to_stderr
 from task_assignor.sdk import ConfigException, StreamsException
 from task_assignor.sdk.text import failure
 
@@ -44,7 +44,7 @@ def load_application(place: str) -> StreamsApplication:
     from task_assignor.runtime import StreamsApplication
 
     if callable(found):
-        with prints_to_stderr():
+        with others_code():
             found = _call(found, f"The function {name}() of {file}")
     if not isinstance(found, StreamsApplication):
         raise ConfigException(f"The {name!r} of {file} is of the type {type(found).__name__}. Expected is {_WANTED}.")
@@ -83,7 +83,7 @@ def _imported(file: Path) -> ModuleType:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     loader = spec.loader
-    with prints_to_stderr():
+    with others_code():
         _call(lambda: loader.exec_module(module), f"The file {file}")
     _send_by_value(set(sys.modules) - before, file.parent.absolute())
     return module

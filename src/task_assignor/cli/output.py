@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from typing import NoReturn, TextIO
 
 import typer
 from rich.console import Console, RenderableType
@@ -42,11 +43,16 @@ def write_line(text: str) -> None:
     write_as_it_is(printable_lines(text))
 
 
-def write_as_it_is(text: str) -> None:
-    """One line on standard output, at once: who reads an answer need not wait for the next. Raises what `write_line` does."""
-    with _to_stdout():
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
+def write_as_it_is(text: str, stdout: TextIO | None = None) -> None:
+    """One line on standard output, at once: who reads an answer need not wait for the next. Raises what `write_line` does.
+
+    Args:
+        text: the line.
+        stdout: what was standard output before `others_code` put something else in its place.
+    """
+    with _to_stdout(stdout) as answers:
+        answers.write(f"{text}\n")
+        answers.flush()
 
 
 def check_stdout_is_open() -> None:
@@ -60,12 +66,14 @@ def check_stdout_is_open() -> None:
 
 
 @contextmanager
-def _to_stdout() -> Iterator[None]:
-    check_stdout_is_open()
+def _to_stdout(stdout: TextIO | None = None) -> Iterator[TextIO]:
+    if stdout is None:
+        check_stdout_is_open()
+        stdout = sys.stdout
     try:
-        yield
+        yield stdout
     except OSError as error:
-        give_up_stdout()
+        _give_up(stdout)
         if isinstance(error, BrokenPipeError):
             # `... | head` has what it wants.
             raise typer.Exit(NOBODY_READS) from None
@@ -74,7 +82,11 @@ def _to_stdout() -> Iterator[None]:
 
 def give_up_stdout() -> None:
     """Standard output takes nothing more: Python shall not try, and complain, again when it flushes at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _give_up(sys.stdout)
+
+
+def _give_up(stdout: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
 
 
 def write_json(value: object) -> None:
@@ -132,9 +144,29 @@ def keep_stdout_for_answers() -> None:
         sys.stdout = answers
 
 
-def prints_to_stderr() -> AbstractContextManager[object]:
-    """While somebody else's code runs, what it prints with Python goes to standard error: standard output is for answers."""
-    return redirect_stdout(sys.stderr)
+@contextmanager
+def others_code(*, may_print: bool = False) -> Iterator[None]:
+    """Somebody else's code runs inside: it can neither end the command unseen nor write among the answers.
+
+    Its `os._exit(0)` would end the command as if all were well; it raises `SystemExit` here. A process that it forks ends as it likes.
+
+    Args:
+        may_print: what it prints with Python goes where it would; else to standard error, as standard output is for answers.
+    """
+    at_once = os._exit
+    setattr(os, "_exit", sys.exit)  # noqa: B010  (the type checker knows it as a function that is not to be replaced)
+    try:
+        with nullcontext() if may_print else redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _ends_at_once(at_once)
+
+
+def _ends_at_once(at_once: Callable[[int], NoReturn] = os._exit) -> None:
+    setattr(os, "_exit", at_once)  # noqa: B010
+
+
+os.register_at_fork(after_in_child=_ends_at_once)
 
 
 def place_of(file: str, line: int) -> str:

@@ -18,6 +18,7 @@ from task_assignor.cli.output import (
     BAD_INPUT,
     FINE,
     keep_stdout_for_answers,
+    others_code,
     place_of,
     survive_any_text,
     write_error,
@@ -112,7 +113,8 @@ def plan(
 def _is_assignor(name: object) -> bool:
     """Whether it names a task assignor."""
     try:
-        find_assignor_class(name)
+        with others_code():
+            find_assignor_class(name)
     except ConfigException:
         return False
     return True

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from task_assignor.cli.output import BAD_INPUT, FINDING, FINE, prints_to_stderr
+from task_assignor.cli.output import BAD_INPUT, FINDING, FINE, others_code
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -145,7 +145,7 @@ class Planner:
         settings = {**in_file, **settings}
         # Rack tags depend on the clients of a state; all the rest is known to be right or wrong now.
         without_tags = {key: value for key, value in settings.items() if key != TAGS_KEY}
-        with prints_to_stderr():
+        with others_code():
             config = StreamsConfig.of_state(ApplicationStateBuilder().build(), without_tags, self._where)
         self._settings = {**settings, ASSIGNOR_KEY: config.task_assignor_class}
         unused = (key for key in sorted(settings) if not _is_used(key, settings, config))
@@ -157,13 +157,13 @@ class Planner:
         if record.state is None:
             return Plan(error=str(record.error))
         try:
-            with prints_to_stderr():
+            with others_code():
                 config = StreamsConfig.of_state(record.state, self._settings, self._where)
         except ConfigException as error:
             return Plan(error=str(error))
         state = ApplicationState(record.state.columns, config.assignment_configs, record.state.now_ms)
         try:
-            with prints_to_stderr():
+            with others_code():
                 answer = config.task_assignor().assign(state)
         except KeyboardInterrupt:
             raise
@@ -197,7 +197,7 @@ def _why_unused(key: str, config: StreamsConfig) -> str:
 
 
 def _owners(key: str) -> list[str]:
-    with prints_to_stderr():
+    with others_code():
         return assignors_with(key)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +15,9 @@ import typer
 from task_assignor.cli.load import load_application
 from task_assignor.cli.options import set_option
 from task_assignor.cli.output import (
+    check_stdout_is_open,
     keep_stdout_for_answers,
+    others_code,
     survive_any_text,
     write_as_it_is,
     write_line,
@@ -217,9 +220,12 @@ def _run(application: StreamsApplication, until: Literal["available_now", "stopp
     from task_assignor.screen import RunScreen
 
     if as_json:
-        result = application.run(until=until, on_line=write_as_it_is)
+        check_stdout_is_open()
+        answers = sys.stdout
+        with others_code():
+            result = application.run(until=until, on_line=lambda line: write_as_it_is(line, answers))
     else:
-        with RunScreen() as screen:
+        with others_code(may_print=True), RunScreen() as screen:
             # Until they have joined there is nothing else to tell, which takes some seconds.
             screen.say(f"{application.config.application_id} starts {counted(len(application.clients), 'client')}")
             result = application.run(screen.show, until=until)
