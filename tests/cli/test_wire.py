@@ -104,3 +104,11 @@ def test_gzip_on_standard_input(run: Runner) -> None:
     request = {"op": "sticky_userdata", "action": "decode", "hex": None}
     done = run("wire", "-", stdin=gzip.compress(json.dumps(request).encode()))
     assert done.lines == [{"response": {"owned": [], "generation": None}}]
+
+
+def test_a_member_that_is_left_out_is_not_said_to_be_null(run: Runner, written: Callable[..., Path]) -> None:
+    done = run("wire", written("r.jsonl", {"action": "decode"}, {"op": None, "action": "decode"}))
+    assert [line["error"].partition("$.op: ")[2] for line in done.lines] == [
+        "The value must be a string, but is missing.",
+        "The value must be a string, but is null.",
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from task_assignor.builtin_assignors import StickyTaskAssignor
+from task_assignor.builtin_assignors import StickyTaskAssignor, StreamJoinTaskAssignor
 from task_assignor.sdk import (
     AssignmentColumns,
     KafkaStreamsAssignment,
@@ -28,6 +28,8 @@ from task_assignor.testing import (
     a_state,
     an_assignment,
     random_assignment,
+    random_state,
+    random_states,
     run_random_story,
     shuffled,
     specs_of,
@@ -128,6 +130,13 @@ def test_numbers_of_no_tasks_are_refused(call: Callable[[Any], object], tasks: A
         (lambda: TaskSpec(task_id=TaskId(0, 0), topic_partitions=None), "topic_partitions .* must be a list"),  # type: ignore[arg-type]
         (lambda: ClientSpec(process_id=a_process_id(1), previous_active_tasks="0_0"), "previous tasks .* not one text"),  # type: ignore[arg-type]
         (lambda: run_random_story(StickyTaskAssignor, None), r"seed \(None\) must be an int"),  # type: ignore[arg-type]
+        # They gave some state, of which nobody knew why it was not the one that was meant.
+        (lambda: random_state("7"), r"seed \('7'\) must be an int"),  # type: ignore[arg-type]
+        (lambda: random_state(7, -1), r"number \(-1\) must be an int from 0"),
+        (lambda: random_states(None, 1), r"seed \(None\) must be an int"),  # type: ignore[arg-type]
+        (lambda: StreamsConfig.of_state(STATE, ["a=b"]), r"settings \(builtins.list\) must be a mapping"),  # type: ignore[arg-type]
+        (lambda: StickyTaskAssignor().configure(None), r"configs \(None\) must be a mapping"),  # type: ignore[arg-type]
+        (lambda: StreamJoinTaskAssignor().configure(None), r"configs \(None\) must be a mapping"),  # type: ignore[arg-type]
         (lambda: shuffled(STATE, [1]), r"seed \(\[1\]\) must be an int"),  # type: ignore[arg-type]
     ],
 )

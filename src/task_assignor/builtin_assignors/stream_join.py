@@ -17,6 +17,7 @@ from task_assignor.sdk import (
     TaskAssignment,
     TaskAssignor,
 )
+from task_assignor.sdk.config_def import given_value
 from task_assignor.utils import check_has_clients, place_joined_actives, place_standbys
 
 STREAM_JOIN_GROUPS: Final = "stream.join.groups"
@@ -64,6 +65,16 @@ def _check(value: object) -> str | None:
     return None
 
 
+_GROUPS: Final = ConfigKey(
+    name=STREAM_JOIN_GROUPS,
+    type="string",
+    default=None,
+    doc="Stream join assignor: sub-topologies that are joined, such as 0,1;2. "
+    "Default: those with equal numbers of partitions.",
+    validator=_check,
+)
+
+
 class StreamJoinTaskAssignor(TaskAssignor):
     """Keeps what is joined together: equal partitions of a join group's sub-topologies run on one client.
 
@@ -93,23 +104,14 @@ class StreamJoinTaskAssignor(TaskAssignor):
     are placed too.
     """
 
-    config_keys = (
-        ConfigKey(
-            name=STREAM_JOIN_GROUPS,
-            type="string",
-            default=None,
-            doc="Stream join assignor: sub-topologies that are joined, such as 0,1;2. "
-            "Default: those with equal numbers of partitions.",
-            validator=_check,
-        ),
-    )
+    config_keys = (_GROUPS,)
 
     def __init__(self) -> None:
         self._groups: tuple[tuple[int, ...], ...] | None = None
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Take `stream.join.groups`."""
-        text = configs.get(STREAM_JOIN_GROUPS)
+        text = given_value(_GROUPS, configs)
         self._groups = None if text is None else parse_join_groups(str(text))
 
     def assign(self, application_state: ApplicationState) -> TaskAssignment:

@@ -28,19 +28,21 @@ class JsonValue:
     Args:
         value: what it is; a member that is missing is null.
         path: where it is.
+        is_missing: it is a member that is not there.
     """
 
     value: Any
     path: str = "$"
+    is_missing: bool = False
 
     def __getitem__(self, name: str) -> JsonValue:
         if not isinstance(self.value, dict):
-            raise wrong(self.value, "an object").at(self.path)
-        return JsonValue(self.value.get(name), self.path + member_path("", name))
+            raise self._error(wrong(self.value, "an object"))
+        return JsonValue(self.value.get(name), self.path + member_path("", name), name not in self.value)
 
     def __iter__(self) -> Iterator[JsonValue]:
         if not isinstance(self.value, list):
-            raise wrong(self.value, "a list").at(self.path)
+            raise self._error(wrong(self.value, "a list"))
         return (JsonValue(item, f"{self.path}[{number}]") for number, item in enumerate(self.value))
 
     @property
@@ -51,7 +53,7 @@ class JsonValue:
     def members(self) -> list[tuple[str, JsonValue]]:
         """(name, value) of the members of an object."""
         if not isinstance(self.value, dict):
-            raise wrong(self.value, "an object").at(self.path)
+            raise self._error(wrong(self.value, "an object"))
         return [(name, JsonValue(item, self.path + member_path("", name))) for name, item in self.value.items()]
 
     def check_names(self, known: frozenset[str]) -> None:
@@ -68,14 +70,14 @@ class JsonValue:
     def flag(self) -> bool:
         """True or false; null is false."""
         if not (self.value is None or isinstance(self.value, bool)):
-            raise wrong(self.value, "true or false").at(self.path)
+            raise self._error(wrong(self.value, "true or false"))
         return bool(self.value)
 
     def text(self, default: Any = _NOTHING) -> str:
         """A string."""
         value = default if self.value is None and default is not _NOTHING else self.value
         if not isinstance(value, str):
-            raise wrong(value, "a string").at(self.path)
+            raise self._error(wrong(value, "a string"))
         return value
 
     def text_or_none(self) -> str | None:
@@ -107,7 +109,7 @@ class JsonValue:
         """[subtopology, partition, topology name or null]."""
         found = list(self)
         if len(found) not in (2, 3):
-            raise wrong(self.value, "a list of a sub-topology, a partition and perhaps a topology").at(self.path)
+            raise self._error(wrong(self.value, "a list of a sub-topology, a partition and perhaps a topology"))
         name = found[2].text_or_none() if len(found) == 3 else None
         return self.checked(lambda: TaskId(found[0].whole(), found[1].whole(), name))
 
@@ -115,7 +117,7 @@ class JsonValue:
         """[topic, partition]."""
         found = list(self)
         if len(found) != 2:
-            raise wrong(self.value, "a list of a topic and a partition").at(self.path)
+            raise self._error(wrong(self.value, "a list of a topic and a partition"))
         return self.checked(lambda: TopicPartition(found[0].text(), found[1].whole()))
 
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -141,11 +143,17 @@ class JsonValue:
         try:
             return make()
         except Bad as error:
-            raise error.at(self.path) from None
+            raise self._error(error) from None
         except SnapshotException:
             raise
         except StreamsException as error:
             raise SnapshotException(f"{self.path}: {error}") from None
+
+    def _error(self, error: Bad) -> SnapshotException:
+        """Who left a member out did not write null."""
+        if self.is_missing:
+            error = Bad(error.message.replace(", but is null.", ", but is missing."), error.path)
+        return error.at(self.path)
 
 
 def from_hex(text: str, path: str) -> bytes:

@@ -18,7 +18,8 @@ def lead(
 ) -> None:
     """Lead Kafka Streams groups: tasks, threads, revocations, host maps and follow-ups, as every member is sent them.
 
-    Exit code 0: every request has an answer. 1: a request is wrong, or the group cannot be led.
+    Exit code 0: every request has an answer. 1: a request is wrong, or the group cannot be led. 2: the file
+    cannot be read.
     """
     keep_stdout_for_answers()
     survive_any_text()

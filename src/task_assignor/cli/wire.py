@@ -22,7 +22,8 @@ def wire(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE | decode", help="Requests as JSON Lines (- is standard input), or the word decode and bytes."
+            metavar="FILE | decode",
+            help="Requests as JSON Lines (may be gzipped; - is standard input), or the word decode and bytes.",
         ),
     ],
     digits: Annotated[
@@ -33,7 +34,8 @@ def wire(
 
     With a FILE: one line of JSON per request. With `decode HEX`: what is in these bytes?
 
-    Exit code 0: all is fine. 1: a request is wrong, or the bytes are of no known format.
+    Exit code 0: all is fine. 1: a request is wrong, or the bytes are of no known format. 2: the file cannot be read, or HEX
+    is none.
     """
     survive_any_text()
     if digits is None:

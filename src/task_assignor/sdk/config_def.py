@@ -194,8 +194,12 @@ def given_value(key: ConfigKey, configs: Mapping[str, object]) -> object:
     """The value of a setting in what `configure` is given: parsed, as an assignor that asks another one gets it as text.
 
     Raises:
-        ConfigException: it is not what `key` declares.
+        ConfigException: it is not what `key` declares, or there are no settings.
     """
+    if not isinstance(configs, Mapping):
+        raise ConfigException(
+            f"The configs ({shown(configs)}) must be a mapping from keys to values. Maybe {{}}, for the defaults."
+        )
     value = configs.get(key.name)
     if value is None:
         return key.default

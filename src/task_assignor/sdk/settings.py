@@ -115,6 +115,8 @@ class StreamsConfig:
             raise ConfigException(
                 f"The state ({shown(state)}) must be an ApplicationState. Maybe use read_state(path)."
             )
+        if overrides is not None:
+            _check_mapping(overrides)
         given = {key: getattr(state.assignment_configs, name) for key, name in STATE_KEYS.items()}
         settings = {**given, **(overrides or {})}
         tags = set(state.assignment_configs.rack_aware_assignment_tags)
@@ -276,11 +278,7 @@ class _Reading:
         self._cause = self._cause or problem.__cause__
 
     def _read_keys(self) -> None:
-        if not isinstance(self.settings, Mapping):
-            raise ConfigException(
-                f"The settings ({shown(type(self.settings))}) must be a mapping from keys to values. "
-                "Maybe use StreamsConfig.from_properties(path)."
-            )
+        _check_mapping(self.settings)
         for key in self.settings:
             if not isinstance(key, str):
                 raise ConfigException(
@@ -443,3 +441,11 @@ def _int(value: object) -> int:
 
 def _strings(value: object) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, Iterable) else ()
+
+
+def _check_mapping(settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        raise ConfigException(
+            f"The settings ({shown(type(settings))}) must be a mapping from keys to values. "
+            "Maybe use StreamsConfig.from_properties(path)."
+        )

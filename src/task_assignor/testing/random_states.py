@@ -8,6 +8,7 @@ from typing import TypeVar, Unpack
 
 from task_assignor.sdk import ApplicationState, TaskAssignment
 from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.testing.drawing import Choices, ShapeArguments, StateShape, draw_assignment, draw_state
 
 Value = TypeVar("Value")
@@ -43,9 +44,9 @@ def random_state(seed: int, number: int = 0, **shape: Unpack[ShapeArguments]) ->
         **shape: as `StateShape` takes it, for example `max_tasks=50`.
 
     Raises:
-        ConfigException: the shape is wrong.
+        ConfigException: the shape is wrong, the seed is no int, or `number` is not one from 0.
     """
-    return _numbered(seed, number, StateShape(**shape))
+    return _numbered(_checked_seed(seed), whole_number("number", number, 0), StateShape(**shape))
 
 
 def random_states(
@@ -60,13 +61,14 @@ def random_states(
         **shape: as `StateShape` takes it, for example `max_tasks=50`.
 
     Raises:
-        ConfigException: the shape is wrong, or `count` or `start` is not an int from 0.
+        ConfigException: the shape is wrong, the seed is no int, or `count` or `start` is not an int from 0.
 
     Examples:
         >>> [len(state.all_tasks) <= 12 for state in random_states(1, 3)]
         [True, True, True]
     """
     count, start = whole_number("count", count, 0), whole_number("start", start, 0)
+    seed = _checked_seed(seed)
     wanted = StateShape(**shape)  # not in the iterator: a wrong shape is an error here
     return (_numbered(seed, number, wanted) for number in range(start, start + count))
 
@@ -74,6 +76,10 @@ def random_states(
 def random_assignment(state: ApplicationState, seed: int) -> TaskAssignment:
     """A random answer to the state, usually a wrong one."""
     return draw_assignment(seeded_choices(f"assignment/{seed}"), state)
+
+
+def _checked_seed(seed: int) -> int:
+    return whole_number("seed", seed, -INT64_MAX, INT64_MAX)
 
 
 def _numbered(seed: int, number: int, shape: StateShape) -> ApplicationState:
