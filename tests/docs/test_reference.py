@@ -252,3 +252,11 @@ def test_severities_and_what_kafka_says_are_as_in_the_table() -> None:
 def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page(name)):
         assert (DOCS / target).is_file(), target
+
+
+def test_all_options_of_the_runtime_are_there_with_their_defaults() -> None:
+    options = pytest.importorskip("task_assignor.runtime").RuntimeOptions
+    table = sections(page("reference-settings.md"))["Options of the runtime"]
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.+) \|$", table, flags=re.MULTILINE)
+    arguments = inspect.signature(options).parameters.values()
+    assert [(name, default) for name, default, _ in rows] == [(one.name, repr(one.default)) for one in arguments]

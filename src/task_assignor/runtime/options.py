@@ -85,7 +85,7 @@ class RuntimeOptions:
             not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.
         assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
         max_attempts: the run fails if a task of a batch was lost so often together with its client.
-        max_assignment_retries: after so many failures in a row the run fails.
+        max_assignment_retries: after so many `TaskAssignmentException`s in a row the next one makes the run fail.
         checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.
         output_retention_ms: small files of outputs are merged into larger ones; for so long at least the small ones stay
             for those who have listed them before. A query that reads an output while the run goes on may take so long.
