@@ -110,3 +110,29 @@ def test_an_assignor_neither_writes_among_the_answers_nor_ends_the_command(
         assert "failed with SystemExit: 0 (unruly.Ends.assign, line 13)" in answer["response"]["error"]["message"]
     else:
         assert done.stderr.split() == ["printed", "echoed"]
+
+
+CLOSES = """
+import sys
+from task_assignor import TaskAssignor
+
+class Closes(TaskAssignor):
+    def assign(self, state):
+        sys.stdout.close()
+"""
+
+
+def test_an_assignor_that_closes_its_output_does_not_hide_what_is_wrong_with_it(
+    tmp_path: Path, written: Written
+) -> None:
+    """The error could not be written, and the exit code was that of a finding."""
+    written("x.json", document())
+    (tmp_path / "closes.py").write_text(CLOSES, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "task_assignor", "plan", "x.json", "-a", "closes.Closes"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "The answer (None) must be a TaskAssignment." in done.stderr) == (2, True)

@@ -160,6 +160,9 @@ def others_code(*, may_print: bool = False) -> Iterator[None]:
             yield
     finally:
         _ends_at_once(at_once)
+        if sys.stderr is not None and sys.stderr.closed:
+            # Who closes what it takes for standard output has closed this one; its file is still open.
+            sys.stderr = os.fdopen(_STDERR, "w", errors="backslashreplace", closefd=False)
 
 
 def _ends_at_once(at_once: Callable[[int], NoReturn] = os._exit) -> None:
