@@ -103,7 +103,9 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
     try:
         replace_file(file, metrics.to_prometheus().encode())
     except OSError as error:
-        raise ConfigException(f"The file for metrics {file} cannot be written: {error}. Maybe another one.") from error
+        raise ConfigException(
+            f"The file for metrics {file} cannot be written: {error.strerror}. Maybe another one."
+        ) from error
     over = threading.Event()
 
     def write() -> None:
