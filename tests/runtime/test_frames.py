@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from task_assignor.runtime import CommitLogException, Topic, TopicException, write_topic
-from task_assignor.runtime.frames import exact_array, taken, to_frame
+from task_assignor.runtime import CommitLogException, Topic, TopicException, append_topic, write_topic
+from task_assignor.runtime.frames import exact_array, in_own_memory, taken, to_frame
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -264,6 +264,28 @@ def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:
     }
     rows = pa.table({"k": [1, 1], **views})
     assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 2).to_pylist() == rows.to_pylist()
+
+
+def test_a_dictionary_has_room_for_what_other_rows_bring(tmp_path: Path) -> None:
+    """Pandas counts its categories in one byte where they are few; those of rows that come later are others."""
+
+    def frame(start: int) -> pd.DataFrame:
+        names = [f"n{number}" for number in range(start, start + 100)]
+        return pd.DataFrame({"k": range(100), "v": pd.Categorical(names)})
+
+    write_topic(tmp_path, "t", frame(0), partitions=1, key=["k"])
+    topic = append_topic(tmp_path, "t", frame(100))
+    rows = topic.read(0, 0, 200)
+    assert in_own_memory(rows).column("v").to_pylist() == [f"n{number}" for number in range(200)]
+    # Within lists and structs, too, and of tables that nobody has looked at before.
+    few = pa.dictionary(pa.uint8(), pa.string())
+    kind = pa.struct([("names", pa.list_(few))])
+    pieces = [
+        pa.table({"v": pa.array([{"names": [f"n{start + number}"]} for number in range(200)]).cast(kind)})
+        for start in (0, 200)
+    ]
+    found = in_own_memory(pa.concat_tables(pieces))
+    assert found.column("v").to_pylist() == [{"names": [f"n{number}"]} for number in range(400)]
 
 
 def test_tensors_are_columns_like_others(tmp_path: Path) -> None:

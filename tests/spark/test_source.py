@@ -328,12 +328,15 @@ def test_types_that_spark_has_under_other_names_are_read(spark: SparkSession, tm
             "time": pa.array([61], pa.time32("s")),
             "counts": pa.array([[("a", 2**32 - 1)]], pa.map_(pa.string(), pa.uint32())),
             "point": pa.array([[1, 2**32 - 1]], pa.list_(pa.uint32(), 2)),
+            "hundreds": pa.array([Decimal(-99_900)], pa.decimal128(3, -2)),
+            "tiny": pa.nulls(1, pa.decimal128(2, 5)),
         }
     )
     write_topic(tmp_path, "t", rows, partitions=1, key=["key"])
     (row,) = source(spark, topics_root=tmp_path, topic="t").collect()
     assert (row.half, row.counts, row.point) == (1.5, {"a": 2**32 - 1}, [1, 2**32 - 1])
     assert (row.day, row.time) == (dt.date(1970, 1, 2), dt.time(0, 1, 1))
+    assert (row.hundreds, row.tiny) == (-99_900, None)
 
 
 @pytest.mark.parametrize(
@@ -348,6 +351,7 @@ def test_types_that_spark_has_under_other_names_are_read(spark: SparkSession, tm
             pa.array([[Decimal(1)]], pa.list_(pa.decimal256(40))),
             r"'v' has type list<item: decimal256\(40, 0\)>, which Spark does not have \(its decimals have at most 38 digits\)",
         ),
+        (pa.array([None], pa.decimal128(30, -9)), r"'v' has type decimal128\(30, -9\), which Spark does not have"),
     ],
 )
 def test_a_column_that_spark_cannot_have_is_named(tmp_path: Path, column: pa.Array, said: str) -> None:

@@ -26,6 +26,8 @@ _NEVER_CUT: Final[frozenset[type]] = frozenset({int, bool, str, bytes, type(None
 """Arrow takes values of these types whole, or not at all."""
 _OF_PYTHON: Final = _NEVER_CUT | {float, Decimal, dt.date, dt.datetime, dt.time, dt.timedelta}
 _BOOL8: Final = pa.bool8()
+_INDEX_BITS: Final = 32
+"""Of the place in a dictionary."""
 _NEVER_CUT_IN: Final[Mapping[pa.DataType, frozenset[type]]] = {
     _BOOL8: frozenset(),
     pa.float16(): frozenset(),
@@ -63,6 +65,7 @@ def in_own_memory(table: pa.Table) -> pa.Table:
     written there later.
     """  # noqa: D205
     sink = pa.BufferOutputStream()
+    table = with_plain_types(table)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
     return pa.ipc.open_stream(sink.getvalue()).read_all()
@@ -438,8 +441,7 @@ def _is_table(rows: object) -> bool:
 
 def _as_table(rows: Any, what: str) -> pa.Table:
     if isinstance(rows, pa.Table):
-        plain = pa.schema([field.with_type(retyped(field.type, _without_views)) for field in rows.schema])
-        return rows if plain == rows.schema else rows.cast(plain)
+        return with_plain_types(rows)
     if any("Object" in str(kind) for kind in getattr(rows, "dtypes", ())):
         raise TopicException(
             f"The {type(rows).__name__} for {what} has columns of Python objects, which polars gives to others as their places in "
@@ -454,7 +456,7 @@ def _as_table(rows: Any, what: str) -> pa.Table:
             table = rows.to_arrow()
         else:
             table = pa.table(rows)
-        return table.cast(pa.schema([_plain(field) for field in table.schema]))
+        return with_plain_types(table.cast(pa.schema([field.remove_metadata() for field in table.schema])))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TopicException(
             f"The {type(rows).__name__} for {what} cannot be made an Arrow table: {failure(error)}. Maybe give each "
@@ -462,11 +464,16 @@ def _as_table(rows: Any, what: str) -> pa.Table:
         ) from error
 
 
-def _plain(field: pa.Field) -> pa.Field:
-    """Without what its library notes about it."""
-    return field.remove_metadata().with_type(retyped(field.type, _without_views))
+def with_plain_types(table: pa.Table) -> pa.Table:
+    """The same rows in types that every file of a log can have, whatever its rows are."""
+    plain = pa.schema([field.with_type(retyped(field.type, _plain)) for field in table.schema], table.schema.metadata)
+    return table if plain == table.schema else table.cast(plain)
 
 
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    """They are new to many a reader of files, and to Arrow itself."""
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Without views, which are new to many a reader of files, and to Arrow itself; and a dictionary with room for more: pandas counts in
+    one byte how many texts there are, but those of other rows come to them.
+    """  # noqa: D205
+    if pa.types.is_dictionary(kind) and kind.index_type.bit_width < _INDEX_BITS:
+        return pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
     return {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind, kind)

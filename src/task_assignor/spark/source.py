@@ -566,9 +566,12 @@ def _described(field: StructField) -> str:
 
 
 def _nearest(data_type: pa.DataType) -> pa.DataType:
-    """The nearest type that Spark has: it knows no unsigned numbers, dictionaries and views."""
+    """The nearest type that Spark has: it knows no unsigned numbers, dictionaries, views, and decimals of hundreds."""
     if pa.types.is_dictionary(data_type):
         return retyped(data_type.value_type, _nearest)
-    if pa.types.is_decimal(data_type) and data_type.precision > _DIGITS:
-        raise ValueError(f"its decimals have at most {_DIGITS} digits")
+    if pa.types.is_decimal(data_type):
+        digits = data_type.precision - min(data_type.scale, 0)
+        if max(digits, data_type.scale) > _DIGITS:
+            raise ValueError(f"its decimals have at most {_DIGITS} digits")
+        return pa.decimal128(max(digits, data_type.scale), max(data_type.scale, 0))
     return _NEAREST.get(data_type, data_type)

@@ -67,7 +67,8 @@ def not_in_parquet(schema: pa.Schema) -> str | None:
         alone = pa.schema([field])
         try:
             pq.read_table(pa.BufferReader(as_parquet(alone.empty_table())[0])).cast(alone)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
+            # Of what goes wrong in Parquet itself Arrow says that it was the disk.
             return f"{field.name!r} of type {field.type} ({error})"
     return None
 
