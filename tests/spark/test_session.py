@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import threading
 import zipfile
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -435,6 +436,38 @@ def test_a_jvm_that_does_not_start_is_one_error_with_its_own_words(tmp_path: Pat
 
     assert done.stderr.count("Invalid maximum heap size: -Xmx3x") == 1
     assert "SparkSessionError: Spark did not start. It said: Invalid maximum heap size" in done.stderr
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_no_jvm_is_left_by_who_breaks_off_its_start(tmp_path: Path, verbose: bool) -> None:
+    """The JVM lived on for ever, since it found no folder in which it could have said where it listens."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    begins = '*launcher.Main*) exec "$REAL" "$@";; *deploy.SparkSubmit*) echo begins; exec sleep 600;; *) exec "$REAL" "$@";;'
+    java.write_text(f'#!/bin/sh\ncase "$*" in {begins} esac\n')
+    java.chmod(0o755)
+    real = {"REAL": str(find_java().home / "bin/java"), "JAVA_HOME": str(java.parents[1]), "PYTHONPATH": str(SOURCES)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"from task_assignor.spark import spark_session; spark_session(verbose={verbose})"],
+        env=dict(os.environ, HOME=str(tmp_path), **real),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert child.stdout is not None
+        said = ""
+        while "begins" not in said:
+            said = child.stdout.readline()
+            assert said
+        child.send_signal(signal.SIGINT)
+        # What the JVM has of it is open as long as it lives.
+        child.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    assert child.returncode == -signal.SIGINT
 
 
 def test_the_package_can_be_sent_from_an_image_whose_files_are_of_1970(

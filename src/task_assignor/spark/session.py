@@ -8,12 +8,14 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import sys
 import sysconfig
 import threading
+import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -367,15 +369,34 @@ def _own_module_path() -> list[str]:
 
 
 def _start(conf: SparkConf, *, verbose: bool) -> SparkSession:
-    gateway = None
-    # A gateway stays in use after its session was stopped; only the first session of a process starts a JVM.
-    if SparkContext._gateway is None and not verbose:  # noqa: SLF001
-        gateway = _start_quietly(conf)
+    with _ending_unfinished_java():
+        gateway = None
+        # A gateway stays in use after its session was stopped; only the first session of a process starts a JVM.
+        if SparkContext._gateway is None and not verbose:  # noqa: SLF001
+            gateway = _start_quietly(conf)
+        try:
+            SparkContext(conf=conf, gateway=gateway)
+            return SparkSession.builder.config(conf=conf).getOrCreate()
+        except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
+            _raise_not_started(short_reason(str(error)), error)
+
+
+@contextlib.contextmanager
+def _ending_unfinished_java() -> Iterator[None]:
+    """End a JVM whose start was broken off, as by Ctrl-C: it fails to tell its port, since PySpark has deleted the folder for that, and
+    then lives on for ever, whoever has started it.
+    """  # noqa: D205
     try:
-        SparkContext(conf=conf, gateway=gateway)
-        return SparkSession.builder.config(conf=conf).getOrCreate()
-    except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
-        _raise_not_started(short_reason(str(error)), error)
+        yield
+    except BaseException as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        codes = [frame.f_code for frame in frames]
+        # Whatever starts a process there: the JVM itself, or Popen that has just done so.
+        begun = frames[codes.index(launch_gateway.__code__) :] if launch_gateway.__code__ in codes else []
+        for process in {one for frame in begun for one in frame.f_locals.values() if isinstance(one, subprocess.Popen)}:
+            with contextlib.suppress(AttributeError, OSError):
+                process.kill()
+        raise
 
 
 def _start_quietly(conf: SparkConf) -> Any:
