@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import multiprocessing
 import os
 import pickle
 import signal
@@ -12,7 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from multiprocessing import forkserver
+from contextlib import suppress
+from multiprocessing import Pipe, forkserver
+from multiprocessing.connection import Connection
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -506,19 +509,51 @@ def test_processes_that_were_killed_and_do_not_end_are_named_and_not_waited_for(
     class Held:
         pid = 7
 
+        def __init__(self, sentinel: Connection) -> None:
+            self.sentinel = sentinel
+
         def is_alive(self) -> bool:
             return True
-
-        def join(self, timeout: float) -> None:
-            assert timeout <= 0.05
 
         def kill(self) -> None: ...
 
     monkeypatch.setattr(local, "_KILLED_S", 0.05)
     launcher = LocalProcessLauncher()
-    launcher._processes["client-0"] = Held()  # type: ignore[assignment]
-    launcher.stop(0)
+    reader, writer = Pipe(duplex=False)
+    with reader, writer:
+        launcher._processes["client-0"] = Held(reader)  # type: ignore[assignment]
+        launcher.stop(0)
     assert "Killed, but not ended within 0.05 s, and not waited for: client-0 (pid 7)." in caplog.text
+
+
+def _close_all_files(says: Connection) -> None:
+    # All but standard input and output and what is waited for.
+    os.closerange(3, says.fileno())
+    os.closerange(says.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    says.close()
+    signal.pause()
+
+
+def test_a_client_that_has_closed_its_files_is_killed_at_the_end_of_a_run() -> None:
+    """With them it had closed what says that it ends: that was waited for without end, by a call that has a timeout."""
+    launcher = LocalProcessLauncher()
+    reader, writer = Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=_close_all_files, args=(writer,), daemon=True)
+    process.start()
+    writer.close()
+    with reader, pytest.raises(EOFError):
+        reader.recv()
+    launcher._processes["client-0"] = process
+    pid = process.pid
+    assert pid is not None
+    ends = threading.Thread(target=launcher.stop, args=(0.1,), daemon=True)
+    ends.start()
+    ends.join(PATIENCE_S)
+    try:
+        assert not ends.is_alive()
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_heartbeat_process_that_was_killed_and_does_not_end_is_not_waited_for(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -44,6 +44,7 @@ _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
 _KILLED_S: Final = 30.0
 """So long processes that were killed are waited for: the kernel may hold one whose disk does not answer."""
 _LOOK_EVERY_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.05
 """At the fork server, while it is waited for the end of processes."""
 
 
@@ -91,6 +92,14 @@ def _wake_fork_server() -> None:
     if pid is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def _wait_for_end(process: BaseProcess, timeout_s: float) -> None:
+    """Wait so long at most. `join` waits without end for a process that has closed its files, and so what tells of its end, and lives on."""
+    until = time.monotonic() + timeout_s
+    wait([process.sentinel], max(timeout_s, 0))
+    while process.is_alive() and (left_s := until - time.monotonic()) > 0:
+        time.sleep(min(_LOOK_AGAIN_S, left_s))
 
 
 def _hear_of_ends() -> None:
@@ -250,7 +259,7 @@ class LocalProcessLauncher:
         """Wait for the processes to end, then end them: first politely, then not."""
         deadline = time.monotonic() + timeout_s
         for process in self._processes.values():
-            process.join(max(deadline - time.monotonic(), 0))
+            _wait_for_end(process, deadline - time.monotonic())
         for process in self._processes.values():
             if process.is_alive():
                 # A stopped process would ignore anything milder.
@@ -259,7 +268,7 @@ class LocalProcessLauncher:
         for name, process in sorted(self._processes.items()):
             while process.is_alive() and time.monotonic() < until:
                 _wake_fork_server()
-                process.join(min(_LOOK_EVERY_S, _KILLED_S))
+                _wait_for_end(process, min(_LOOK_EVERY_S, _KILLED_S))
             if process.is_alive():
                 left.append(f"{name} (pid {process.pid})")
             else:
