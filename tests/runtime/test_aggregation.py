@@ -410,12 +410,13 @@ def test_a_time_whose_window_its_type_cannot_hold_is_bad(windows: Windows) -> No
         task.process({"s": rows})
 
 
-def test_a_sum_that_does_not_fit_is_an_error() -> None:
-    """It would go round and be negative."""
-    schema = SCHEMA.set(2, pa.field("v", pa.int64()))
+@pytest.mark.parametrize(("kind", "added"), [(pa.int64(), 2**62), (pa.uint64(), 2**63), (pa.uint64(), 2**64 - 1)])
+def test_a_sum_that_does_not_fit_is_an_error(kind: pa.DataType, added: int) -> None:
+    """It would go round and be negative; of numbers without a sign polars said that it cannot convert a column of ours."""
+    schema = SCHEMA.set(2, pa.field("v", kind))
     spec = TopicSpec("s", 4, schema, ("k",), "at")
-    rows = table([("a", 1, 1, 0.0), ("b", 2, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62, 2**62]))
-    more = table([("a", 1, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62]))
+    rows = table([("a", 1, 1, 0.0), ("b", 2, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62, 2**62], kind))
+    more = table([("a", 1, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([added], kind))
     sub = Aggregation(source="s", aggregates={"sum": Aggregate.sum("v")}).sub_topology("a", "out", [spec])
     task = MemoryTask(sub, {"s": spec})
     task.process({"s": rows})

@@ -230,7 +230,8 @@ class Group:
 
         kind = next(field.type for field in self.state_fields if field.name == name)
         exact = pl.Float64 if pa.types.is_floating(kind) else pl.Int64
-        total = column.cast(exact).sum()
+        # A number without a sign that is too large goes round here, as a sum does.
+        total = column.cast(exact, wrap_numerical=True).sum()
         return [
             pl.when(column.count() > 0).then(total).alias(name),
             column.cast(pl.Float64).sum().alias(own(name)),
