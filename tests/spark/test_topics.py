@@ -183,12 +183,11 @@ def test_what_does_not_fit_is_said_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_column_that_arrow_does_not_have_is_named(frame: DataFrame, tmp_path: Path) -> None:
-    """Spark's own error named the type alone."""
-    with pytest.raises(
-        TopicException, match=r"cannot have the column 'lasts': Arrow, .* Spark's type interval year\. Maybe"
-    ):
-        write_topic(frame.withColumn("lasts", F.expr("interval '1' year")), tmp_path, "t", key=["key"], partitions=1)
+@pytest.mark.parametrize(("value", "kind"), [("interval '1' year", "interval year"), ("array()", "array<void>")])
+def test_a_column_that_arrow_does_not_have_is_named(frame: DataFrame, tmp_path: Path, value: str, kind: str) -> None:
+    """Spark's own error named the type alone, that of Arrow nothing."""
+    with pytest.raises(TopicException, match=f"cannot have the column 'odd': Arrow, .* Spark's type {kind}\\. Maybe"):
+        write_topic(frame.withColumn("odd", F.expr(value)), tmp_path, "t", key=["key"], partitions=1)
 
 
 def test_rows_that_are_no_dataframe_are_named(tmp_path: Path) -> None:

@@ -107,7 +107,8 @@ def _arrow_schema(topic: str, frame: DataFrame) -> pa.Schema:
     for field in frame.schema:
         try:
             fields += arrow_schema(StructType([field]))
-        except PySparkTypeError as error:
+        except (PySparkTypeError, ValueError) as error:
+            # Of an empty array that has no nulls Arrow says that its type cannot be so.
             raise TopicException(
                 f"Topic {topic!r} cannot have the column {field.name!r}: Arrow, in which topics are written, does not have Spark's type "
                 f"{field.dataType.simpleString()}. Maybe cast it to another type."
