@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine import cells_first, copies, copy_cells
+from task_assignor.engine import cells_first, copies, copy_at_once, copy_cells
 from task_assignor.engine.cells_first import MOST_ENTRIES
 from task_assignor.engine.copies import Copies, place_copies
+from task_assignor.engine.copy_at_once import MOST_PAIRS_OF_CELLS
 from task_assignor.engine.copy_flow import Prices
 from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Rows
 from task_assignor.engine.items import Pairs
@@ -31,11 +32,22 @@ def ask(
     return CopyProblem(main_owner=main, room=room, claims=claims, tags=none if tags is None else tags)
 
 
-def answer(problem: CopyProblem, by_cells: bool = False, entries: int = MOST_ENTRIES) -> Copies:
-    """The checked answer; `by_cells`: by the path for large sizes, by a flow for so many pairs of row and zone at most."""
+def answer(
+    problem: CopyProblem, by_cells: bool = False, entries: int = MOST_ENTRIES, most: int = -1, at_once: int = -1
+) -> Copies:
+    """The checked answer.
+
+    Args:
+        problem: the question.
+        by_cells: by the path for large sizes.
+        entries: there, most pairs of row and zone in one flow.
+        most: there, most pairs of class and owner in one flow.
+        at_once: there, most pairs of class and cell in one flow for all.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if by_cells:
-            patch.setattr(copies, "MOST_PAIRS", -1)
+            patch.setattr(copies, "MOST_PAIRS", most)
+            patch.setattr(copy_at_once, "MOST_PAIRS_OF_CELLS", at_once)
             patch.setattr(cells_first, "MOST_ENTRIES", entries)
         found = place_copies(problem)
     check(problem, found)
@@ -63,11 +75,16 @@ def test_with_one_tag_key_all_goals_are_reached_exactly(problem: CopyProblem) ->
     assert found.exact == frozenset(CopyGoal)
 
 
-@settings(max_examples=examples(60))
-@given(problems(Shape(items=12, owners=7, keys=3, copies=3)), st.booleans())
-def test_a_second_call_changes_nothing(problem: CopyProblem, by_cells: bool) -> None:
-    found = answer(problem, by_cells)
-    second = answer(again(problem, found), by_cells)
+@settings(max_examples=examples(90))
+@given(
+    problems(Shape(items=12, owners=7, keys=3, copies=3)),
+    st.booleans(),
+    st.sampled_from([-1, 20, 40, 60]),
+    st.sampled_from([-1, MOST_PAIRS_OF_CELLS]),
+)
+def test_a_second_call_changes_nothing(problem: CopyProblem, by_cells: bool, most: int, at_once: int) -> None:
+    found = answer(problem, by_cells, most=most, at_once=at_once)
+    second = answer(again(problem, found), by_cells, most=most, at_once=at_once)
 
     assert (second.item.tolist(), second.owner.tolist()) == (found.item.tolist(), found.owner.tolist())
 
@@ -82,13 +99,21 @@ def test_racks_are_looked_at_as_a_second_call_would_even_if_the_first_look_finds
     assert answer(again(problem, found), by_cells=True).owner.tolist() == found.owner.tolist()
 
 
-@settings(max_examples=examples(60))
-@given(problems(Shape(items=12, owners=7, keys=3, copies=3)))
-def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(problem: CopyProblem) -> None:
-    exact, found = answer(problem), answer(problem, by_cells=True)
+@settings(max_examples=examples(90))
+@given(
+    problems(Shape(items=12, owners=7, keys=3, copies=3)),
+    st.sampled_from([-1, 20, 40, 60]),
+    st.sampled_from([-1, MOST_PAIRS_OF_CELLS]),
+)
+def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(
+    problem: CopyProblem, most: int, at_once: int
+) -> None:
+    exact, found = answer(problem), answer(problem, by_cells=True, most=most, at_once=at_once)
 
     if exact.exact == frozenset(CopyGoal):
         assert total(problem, exact) <= total(problem, found)
+        if {CopyGoal.LOADS, CopyGoal.TAGS, CopyGoal.COST} <= found.exact:
+            assert total(problem, exact)[:2] == total(problem, found)[:2]
     if found.bound is not None:
         assert found.bound <= exact.cost or not problem.tags.shape[1]
         assert found.bound <= found.cost
@@ -108,8 +133,21 @@ def test_zones_without_a_flow_have_a_bound_that_never_lies(problem: CopyProblem,
     assert (CopyGoal.COST in found.exact) == (found.bound == found.cost)
 
 
-def test_items_that_all_cost_something_else_are_nearly_as_cheap_as_they_can_be() -> None:
-    """2800 items, each with partitions on racks of its own, in 30 racks of one owner each, where copies meet."""
+def priced(items: int, weight: Int64Array, racks: int, number: int, random: np.random.Generator) -> CopyProblem:
+    """Owners in racks by turns; every item has replicas in three racks, where its copies cost nothing but a move."""
+    table = np.ones((items, racks), dtype=np.int64)
+    np.put_along_axis(table, np.argsort(random.random((items, racks)), axis=1)[:, :3], 0, axis=1)
+    owners = len(weight)
+    main = random.permutation(np.arange(items) % owners)
+    zone = np.arange(owners) % racks
+    return attrs.evolve(
+        ask(main, number, weight),
+        prices=Prices(RowCosts.of_table(np.arange(items), table), zone, 10, 1, (10, 1)),
+    )
+
+
+def test_items_that_all_cost_something_else_are_as_cheap_as_they_can_be() -> None:
+    """2800 items, each with partitions on racks of its own, in 30 racks of one owner each: none where the main one is."""
     items, racks, random = 2_800, 30, np.random.default_rng(1)
     table = random.permuted(np.tile(np.repeat([1, 2, 3], [3, 9, 18]), (items, 1)), axis=1)
     prices = Prices(RowCosts.of_table(np.arange(items), table), np.arange(racks), 10, 1, (10, 1))
@@ -117,9 +155,28 @@ def test_items_that_all_cost_something_else_are_nearly_as_cheap_as_they_can_be()
     problem = attrs.evolve(ask(main, 1, np.ones(racks, dtype=np.int64)), prices=prices)
     found = answer(problem, by_cells=True)
 
-    assert CopyGoal.COST not in found.exact
-    assert found.bound is not None
-    assert found.bound <= found.cost <= 1.01 * found.bound
+    assert CopyGoal.COST in found.exact
+    assert found.bound == found.cost
+
+
+@pytest.mark.parametrize("is_uneven", [False, True])
+@pytest.mark.parametrize("at_once", [-1, MOST_PAIRS_OF_CELLS])
+@pytest.mark.parametrize(("owners", "racks", "number"), [(12, 12, 3), (40, 20, 3), (40, 8, 5), (24, 6, 4)])
+def test_copies_in_racks_of_few_owners_know_of_each_other(
+    owners: int, racks: int, number: int, at_once: int, is_uneven: bool
+) -> None:
+    """By zones alone all copies of an item go where there is room for one, so none could go anywhere."""
+    random = np.random.default_rng(1)
+    weight = random.integers(1, 9, owners) if is_uneven else np.ones(owners, dtype=np.int64)
+    problem = priced(2_000, weight, racks, number, random)
+    exact, found = answer(problem), answer(problem, by_cells=True, at_once=at_once)
+
+    assert exact.exact == frozenset(CopyGoal)
+    if at_once < 0:
+        assert found.cost <= 1.25 * exact.cost
+    else:
+        assert CopyGoal.COST in found.exact
+        assert found.cost == exact.cost == found.bound
 
 
 def test_the_path_for_large_sizes_is_nearly_as_good() -> None:

@@ -24,6 +24,12 @@ def test_all_that_is_made_of_costs_agrees_with_their_table(
     assert costs.at(row, cell).tolist() == table.reshape(-1).tolist()
     assert (costs.times(3).table(base) == 3 * table[base]).all()
     assert (costs.of_rows(base, np.arange(4)).table() == table[base]).all()
+    barred_row, barred_cell = draw.integers(0, [rows, cells], (3, 2)).T
+    usual = table.copy()
+    usual[barred_row, barred_cell] = costs.default[barred_row]
+    assert (costs.but_for(barred_row, barred_cell).table() == usual).all()
+    of_place = np.sort(draw.integers(0, cells, 5))
+    assert (costs.in_places(of_place).table() == table[:, of_place]).all()
     assert (of_row[split.row] == group).all()
     for item in range(items):
         own = split.at(np.full(cells, split.row[item]), np.arange(cells) * groups + group[item])

@@ -1,7 +1,8 @@
 """Copies (standbys) of items: each on owners of its own, loads even, tag values different, cheap, most where they were.
 
-One way: all copies are placed by a flow; then one copy of every item is freed and all of these are placed anew, in turn,
-until nothing changes. What a flow is made of is said in `engine/copy_flow.py`, the goals in `engine/copy_goals.py`.
+One way: all copies are placed by a flow (`engine/copy_at_once.py`); then one copy of every item is freed and all of these are
+placed anew, in turn, until nothing changes. What a flow is made of is said in `engine/copy_flow.py`, the goals in
+`engine/copy_goals.py`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.copy_at_once import dealt_at_once, pairs_at_once
 from task_assignor.engine.copy_cells import place_by_cells
 from task_assignor.engine.copy_deal import ascending
 from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, FreedFlow, Special, TooManyPairsError, bit_count
 from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows, copies_of
-from task_assignor.engine.items import NOBODY
 from task_assignor.sdk.columns import Int64Array
 
 MOST_NUMBER: Final = 2**63 - 1
@@ -48,8 +49,9 @@ def place_copies(problem: CopyProblem) -> Copies:
 
     With a flow over single owners, all is exact with one copy per item, or without tags, or with one tag key. With
     several copies and several keys tags are brought up copy by copy until none helps. Where that flow would have too
-    many pairs (`MOST_PAIRS`), owners of equal tags in one zone are one cell, and copies are dealt out within cells: then
-    nothing but the loads is known to be exact, and costs are if they equal the bound. A second call changes nothing.
+    many pairs (`MOST_PAIRS`), owners of equal tags in one zone are one cell, and copies are dealt out within cells. If
+    costs count and one flow over cells can be dealt out as it is, costs and tags are exact, too; else nothing but the
+    loads is known to be, and costs are if they equal the bound. A second call changes nothing.
     """
     rows = Rows(problem)
     if not len(rows.item):
@@ -57,7 +59,10 @@ def place_copies(problem: CopyProblem) -> Copies:
     try:
         return _Exactly(rows, _most_pairs(rows)).answer()
     except TooManyPairsError:
-        placed = place_by_cells(rows)
+        at_once = dealt_at_once(rows)
+    if at_once is not None and at_once.is_best:
+        return _copies(rows, at_once.holders, at_once.bound, frozenset({CopyGoal.LOADS, CopyGoal.TAGS}))
+    placed = place_by_cells(rows, at_once)
     if placed is None:
         # As many copies as owners, or nearly: they meet unless they are placed exactly, however long that takes.
         return _Exactly(rows, MOST_NUMBER).answer()
@@ -76,24 +81,7 @@ def _copies(rows: Rows, holders: Int64Array, bound: int | None, exact: frozenset
 
 def _most_pairs(rows: Rows) -> int:
     is_free = not rows.problem.keeps_tags and rows.problem.prices is None
-    return min(MOST_PAIRS, MOST_PAIRS_IN_TURNS) if is_free and _needs_turns(rows) else MOST_PAIRS
-
-
-def _needs_turns(rows: Rows) -> bool:
-    """Whether one flow cannot say how different holders are."""
-    return rows.most > 1 and rows.value.shape[1] > 1
-
-
-def _special(rows: Rows, claims: Int64Array, row: Int64Array, owner: Int64Array) -> Special:
-    """Where copies of the rows were before; and, of rows without an open one, where the copy is now."""
-    none = np.zeros_like(row)
-    return Special(
-        row=np.concatenate([rows.claim_row[claims], row]),
-        cell=np.concatenate([rows.claim_owner[claims], owner]),
-        is_away=np.arange(len(claims) + len(row)) >= len(claims),
-        place=np.concatenate([rows.claim_place[claims], none]),
-        prefer=np.concatenate([rows.claim_rank[claims], none]),
-    )
+    return min(MOST_PAIRS, MOST_PAIRS_IN_TURNS) if is_free and rows.needs_turns else MOST_PAIRS
 
 
 class _Exactly:
@@ -106,7 +94,7 @@ class _Exactly:
     def answer(self) -> Copies:
         """See `place_copies`."""
         rows = self.rows
-        if not _needs_turns(rows):
+        if not rows.needs_turns:
             best = self._all_at_once(with_tags=True)
             return _copies(rows, best, rows.total(best).cost, frozenset(CopyGoal))
         best = self._improved(self._all_at_once(with_tags=False))
@@ -127,48 +115,7 @@ class _Exactly:
         return _copies(rows, best, bound, exact)
 
     def _all_at_once(self, with_tags: bool) -> Int64Array:
-        rows, room, nobody = self.rows, self.rows.problem.room, np.zeros(0, dtype=np.int64)
-        key, wanted = self._cover()
-        if not with_tags:
-            key, wanted = np.full_like(key, NOBODY), np.zeros_like(wanted)
-        freed = Freed(
-            cost_row=rows.cost_row,
-            special=_special(rows, np.arange(len(rows.claim_row)), nobody, nobody),
-            supply=rows.needs,
-            present=rows.present(rows.main[:, None]),
-            wanted=wanted,
-            blocked=rows.main[:, None],
-            cover_key=key,
-            is_new=True,
-        )
-        prices = rows.prices if with_tags else attrs.evolve(rows.prices, in_flows=(0, 0))
-        return rows.table(*FreedFlow(freed, self.cells, prices, self.most_pairs).pairs(room.low, room.high))
-
-    def _cover(self) -> tuple[Int64Array, Int64Array]:
-        """(R,) of several copies the key that counts, and (R,) values that are wanted beyond those of the main owner.
-
-        With several keys and copies no flow can say how different holders are: the key that must bring most counts, the
-        others are thought to bring as much as they can.
-        """
-        rows = self.rows
-        known = bit_count(rows.present(rows.main[:, None]))
-        wanted = np.maximum(rows.wanted - known, 0)
-        key = np.full(len(rows.item), NOBODY, dtype=np.int64)
-        several = rows.needs > 1
-        most = []
-        for column in rows.value.T:
-            values = len(np.unique(column[column >= 0]))
-            has = (rows.main >= 0) & (column[rows.main] >= 0)
-            most.append(np.minimum(values - has, rows.needs))
-        best = np.zeros(len(rows.item), dtype=np.int64)
-        for number, mine in enumerate(most):
-            others = sum((other for place, other in enumerate(most) if place != number), np.zeros_like(mine))
-            need = np.minimum(wanted - others, mine)
-            if not rows.problem.keeps_tags:
-                need = mine
-            better = several & (need > best)
-            key[better], best[better] = number, need[better]
-        return key, np.where(several, best, wanted)
+        return self.rows.table(*pairs_at_once(self.rows, self.cells, self.most_pairs, with_tags))
 
     def _improved(self, holders: Int64Array) -> Int64Array:
         return self.rows.improved(holders, itertools.count(), self._turn, self.rows.total)
@@ -182,7 +129,7 @@ class _Exactly:
         present = rows.present(fixed)
         freed = Freed(
             cost_row=rows.cost_row,
-            special=_special(rows, np.flatnonzero(is_open), lone, current[lone]),
+            special=self._special(np.flatnonzero(is_open), lone, current[lone]),
             present=present,
             wanted=np.clip(rows.wanted - bit_count(present), 0, rows.value.shape[1]),
             blocked=fixed,
@@ -190,3 +137,14 @@ class _Exactly:
         row, owner = FreedFlow(freed, self.cells, rows.prices, self.most_pairs).pairs(*room)
         fixed[row, columns[row]] = owner
         return ascending(fixed)
+
+    def _special(self, claims: Int64Array, row: Int64Array, owner: Int64Array) -> Special:
+        """Where copies of the rows were before; and, of rows without an open one, where the copy is now."""
+        rows, none = self.rows, np.zeros_like(row)
+        return Special(
+            row=np.concatenate([rows.claim_row[claims], row]),
+            cell=np.concatenate([rows.claim_owner[claims], owner]),
+            is_away=np.arange(len(claims) + len(row)) >= len(claims),
+            place=np.concatenate([rows.claim_place[claims], none]),
+            prefer=np.concatenate([rows.claim_rank[claims], none]),
+        )

@@ -10,14 +10,17 @@ from typing import Final
 
 import numpy as np
 
+from task_assignor.engine.copy_goals import Rows
 from task_assignor.engine.items import NOBODY, rank_within
-from task_assignor.sdk.arrays import order_by
+from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 SWAP_ROUNDS: Final = 40
 """Rounds in which all copies that meet change places at once; the others do so one by one."""
 MOST_ONE_BY_ONE: Final = 2_000
 """With more copies that meet after these rounds, nothing is dealt out."""
+FIRST_LOOK: Final = 256
+"""So many copies one looks at first for one that fits, then at twice as many."""
 GOLDEN: Final = 0x9E3779B1
 """Products with it, modulo 2**32, are in an order that is no order."""
 
@@ -56,6 +59,45 @@ def deal(
     moved = (places[0] * table.shape[1] + places[1])[rest]
     table[places] = owner
     return ascending(table) if _Swaps(table, moved, of_owner).settle() else None
+
+
+def formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, of_owner: Int64Array) -> Int64Array:
+    """(E,) of the owners of the cell one where a copy of the row was and none is now, for each another; -1: there is none."""
+    asks = np.zeros(len(fixed), dtype=np.bool_)
+    asks[row] = True
+    asked = np.flatnonzero(asks[rows.claim_row])
+    is_open = asked[~(fixed[rows.claim_row[asked]] == rows.claim_owner[asked][:, None]).any(axis=1)]
+    if not len(is_open):
+        return np.full(len(row), NOBODY, dtype=np.int64)
+    cells = int(of_owner.max()) + 1
+    keys = rows.claim_row[is_open] * cells + of_owner[rows.claim_owner[is_open]]
+    order = order_by(keys, rows.claim_rank[is_open])
+    keys, is_open, wanted = keys[order], is_open[order], row * cells + cell
+    # Of several copies that go to one cell each takes another one.
+    keys, wanted = (one * rows.owners + rank_within(one) for one in (keys, wanted))
+    return values_of(keys, rows.claim_owner[is_open], wanted, NOBODY)
+
+
+def deal_in_cells(
+    rows: Rows,
+    holders: Int64Array,
+    copies: tuple[Int64Array, Int64Array],
+    cell: Int64Array,
+    is_away: BoolArray,
+    of_owner: Int64Array,
+    room: tuple[Int64Array, Int64Array],
+) -> Int64Array | None:
+    """The holders after copies, by row and column, have gone to the cells; None: they would meet.
+
+    Those that change cells go where one was before, if they can.
+    """
+    row, owner, fixed = copies[0], holders[copies], holders.copy()
+    moved = np.flatnonzero(of_owner[owner] != cell)
+    fixed[row[moved], copies[1][moved]] = NOBODY
+    former = owner.copy()
+    former[moved] = formers(rows, fixed, row[moved], cell[moved], of_owner)
+    fixed[copies] = NOBODY
+    return deal(fixed, row, cell, former, is_away, of_owner, room)
 
 
 def ascending(holders: Int64Array) -> Int64Array:
@@ -151,6 +193,8 @@ class _Swaps:
         # Whoever takes part in a swap may meet nobody then: only these are left.
         if len(bad) > MOST_ONE_BY_ONE:
             return False
+        self.by_cell = self.every[order_by(self.of_owner[flat[self.every]])]
+        self.start = np.searchsorted(self.of_owner[flat[self.by_cell]], np.arange(int(self.of_owner.max()) + 2))
         return all(self._swap_one(entry) for entry in bad.tolist())
 
     def _meets(self, entries: Int64Array) -> BoolArray:
@@ -185,12 +229,30 @@ class _Swaps:
             return True
         flat, row = self.table.reshape(-1), entry // self.width
         own = int(flat[entry])
-        owners = flat[self.every]
-        fits = ~np.isin(owners, self.table[row]) & ~(self.table == own).any(axis=1)[self.every // self.width]
-        near = fits & (self.of_owner[owners] == self.of_owner[own])
-        found = self.every[near] if near.any() else self.every[fits]
-        if not len(found):
+        cell = slice(*self.start[self.of_owner[own] : self.of_owner[own] + 2].tolist())
+        near = self._first_that_fits(self.by_cell[cell], own, self.table[row])
+        other = self._first_that_fits(self.every, own, self.table[row]) if near is None else near
+        if other is None:
             return False
-        other = int(found[0])
+        if near is None:
+            # Each is in the other's cell now.
+            other_cell = self.of_owner[flat[other]]
+            there = slice(*self.start[other_cell : other_cell + 2].tolist())
+            ours, theirs = (
+                np.flatnonzero(self.by_cell[part] == one)[0] for part, one in ((cell, entry), (there, other))
+            )
+            self.by_cell[cell][ours], self.by_cell[there][theirs] = other, entry
         flat[entry], flat[other] = flat[other], own
         return True
+
+    def _first_that_fits(self, entries: Int64Array, own: int, holders: Int64Array) -> int | None:
+        """The first of the copies whose owner does not hold this item, while this owner does not hold theirs."""
+        first, size = 0, FIRST_LOOK
+        while first < len(entries):
+            some = entries[first : first + size]
+            fits = ~np.isin(self.table.reshape(-1)[some], holders)
+            fits &= ~(self.table[some // self.width] == own).any(axis=1)
+            if fits.any():
+                return int(some[fits.argmax()])
+            first, size = first + size, 2 * size
+        return None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import attrs
 import numpy as np
 
+from task_assignor.engine.classes import Classes
 from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
 from task_assignor.engine.even import even_levels
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
@@ -147,6 +148,16 @@ class Rows:
         self.prices = problem.prices or Prices.nothing(len(problem.main_owner), self.owners)
         self.cost_row, self.zone = self.prices.costs.row[self.item], self.prices.zone
 
+    @property
+    def needs_turns(self) -> bool:
+        """Whether one flow cannot say how different holders are."""
+        return self.most > 1 and self.value.shape[1] > 1
+
+    @property
+    def is_free(self) -> bool:
+        """Whether copies cost nothing anywhere."""
+        return not (self.prices.traffic or self.prices.move)
+
     def present(self, holders: Int64Array) -> Bits:
         """(R, W) tag values of the holders."""
         bits = np.concatenate([self.bits, np.zeros((1, self.bits.shape[1]), dtype=np.uint64)])
@@ -180,6 +191,12 @@ class Rows:
     def of_owners(self) -> Cells:
         """A cell for each owner."""
         return Cells(of_owner=np.arange(self.owners), bits=self.bits, zone=self.zone, value=self.value)
+
+    def of_alike(self, *labels: Int64Array) -> Cells:
+        """A cell for owners of equal tags in one zone, whose labels (C,) are equal, too; in this order."""
+        alike = Classes.alike(*self.value.T, self.zone, *labels)
+        first = alike.first
+        return Cells(of_owner=alike.of, zone=self.zone[first], bits=self.bits[first], value=self.value[first])
 
     def of_kinds(self, keys: int) -> Cells:
         """A cell for owners with equal values of so many keys, those with fewest values first. All are in zone 0."""
@@ -238,6 +255,14 @@ class Rows:
     def missing(self, holders: Int64Array) -> int:
         """Tag values that are wanted and not there."""
         return int(np.maximum(self.wanted - bit_count(self.present(holders)), 0).sum())
+
+    def held(self, holders: Int64Array) -> Rows:
+        """The same rows, with those of the former copies that the placement has, too."""
+        row, _, owner = copies_of(holders)
+        claim = self.claim_of(row, owner)
+        claim = claim[claim >= 0]
+        kept = Pairs(self.item[self.claim_row[claim]], self.claim_owner[claim], self.claim_rank[claim])
+        return Rows(attrs.evolve(self.problem, claims=kept))
 
     def from_there(self, holders: Int64Array) -> Rows:
         """The same rows, seen by a second call: the copies of the placement are the former ones."""

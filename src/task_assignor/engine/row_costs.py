@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of, values_of
+from task_assignor.sdk.arrays import are_in, csr_pairs, distinct_and_numbers, offsets_of, values_of
 from task_assignor.sdk.columns import Int64Array
 
 IntArray = npt.NDArray[np.integer[Any]]
@@ -86,6 +86,17 @@ class RowCosts:
         """
         entry_row, entry = self.entries_of(base)
         return RowCosts(row, self.default[base], entry_row, self.entry_cell[entry], self.entry_cost[entry], self.cells)
+
+    def in_places(self, cell: Int64Array) -> RowCosts:
+        """The same by places in place of cells: (P,) cell of each place, ascending."""
+        entry, place = csr_pairs(offsets_of(cell, self.cells), self.entry_cell)
+        return RowCosts(self.row, self.default, self.entry_row[entry], place, self.entry_cost[entry], len(cell))
+
+    def but_for(self, row: Int64Array, cell: Int64Array) -> RowCosts:
+        """The same, where these pairs of row and cell cost as by default."""
+        kept = np.flatnonzero(~are_in(self._entries, row * self.cells + cell))
+        columns = self.entry_row[kept], self.entry_cell[kept], self.entry_cost[kept]
+        return RowCosts(self.row, self.default, *columns, self.cells)
 
     def split(self, group: Int64Array, groups: int) -> tuple[RowCosts, Int64Array]:
         """Rows split by the group of their items, of which each has cells of its own, `cell * groups + group`.
