@@ -179,6 +179,27 @@ def test_copies_in_racks_of_few_owners_know_of_each_other(
         assert found.cost == exact.cost == found.bound
 
 
+def test_what_flows_over_owners_found_counts_if_others_would_be_too_large() -> None:
+    """With three tag keys that must not lose values; what cells of equal tags leave open costs nine times as much."""
+    items, owners, number, random = 1_000, 20, 3, np.random.default_rng(1)
+    main = np.arange(items) % owners
+    held = Pairs.of(np.repeat(np.arange(items), number), ((main[:, None] + 1 + np.arange(number)) % owners).reshape(-1))
+    counts = np.bincount(held.owner)
+    table = 1 - (np.argsort(random.random((10, 5)), axis=1) < 3).astype(np.int64)
+    problem = CopyProblem(
+        main_owner=main,
+        room=Room(np.full(items, number), counts, counts),
+        claims=held,
+        tags=random.integers(0, [3, 4, 10], (owners, 3)),
+        keeps_tags=True,
+        prices=Prices(RowCosts.of_table(random.integers(0, 10, items), table), np.arange(owners) % 5, 10, 1, (10, 1)),
+    )
+    found = answer(problem, by_cells=True, most=10_000)
+
+    assert found.bound is not None
+    assert found.cost <= 1.4 * found.bound
+
+
 def test_the_path_for_large_sizes_is_nearly_as_good() -> None:
     """Items in ten zones with two copies: nearly all of the values, and of what stays, that the exact flow reaches."""
     rng, items, owners = np.random.default_rng(1), 3_000, 60

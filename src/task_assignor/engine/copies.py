@@ -97,22 +97,31 @@ class _Exactly:
         if not rows.needs_turns:
             best = self._all_at_once(with_tags=True)
             return _copies(rows, best, rows.total(best).cost, frozenset(CopyGoal))
-        best = self._improved(self._all_at_once(with_tags=False))
+        best, bound = self._improved(self._all_at_once(with_tags=False)), None
+        # All that runs well stays; so a second call, for which all was as it is, looks at nothing else either.
+        if rows.problem.keeps_tags or rows.total(best).away:
+            best, bound = self._better_with_tags(best)
         exact = frozenset({CopyGoal.LOADS})
         if not rows.problem.keeps_tags:
-            # All that runs well stays; so a second call, for which all was as it is, looks at nothing else either.
-            if rows.total(best).away:
-                best = min(best, self._improved(self._all_at_once(with_tags=True)), key=rows.total)
             return _copies(rows, best, None, exact)
-        relaxed = self._all_at_once(with_tags=True)
-        bound = rows.total(relaxed).cost
-        best = min(best, self._improved(relaxed), key=rows.total)
-        if rows.total(best).cost > bound and rows.total(best).away:
+        if (bound is None or rows.total(best).cost > bound) and rows.total(best).away:
             # Seen from the result moving back is no longer free: look again, until a second call would change nothing.
             later = _Exactly(rows.from_there(best), self.most_pairs).answer()
             row = np.searchsorted(rows.item, later.item)
             best = rows.table(row, later.owner)
         return _copies(rows, best, bound, exact)
+
+    def _better_with_tags(self, best: Int64Array) -> tuple[Int64Array, int | None]:
+        """The better one of this placement and what is found from another start; and a bound, if tags are kept."""
+        bound = None
+        try:
+            relaxed = self._all_at_once(with_tags=True)
+            bound = self.rows.total(relaxed).cost
+            best = min(best, self._improved(relaxed), key=self.rows.total)
+        except TooManyPairsError:
+            # So many flows are as large as they may be: what was found before them counts.
+            pass
+        return best, bound
 
     def _all_at_once(self, with_tags: bool) -> Int64Array:
         return self.rows.table(*pairs_at_once(self.rows, self.cells, self.most_pairs, with_tags))
