@@ -165,7 +165,8 @@ def optimize_rack_aware_standby_tasks(
     The cost is trafficCost x changelog partitions without a replica in the client's rack + nonOverlapCost x standbys that
     get another client. Each client keeps its number of the selected standbys; none goes to a client that has the task; of
     the configured `rack.aware.assignment.tags` the holders of a task keep at least as many distinct values. The result says
-    how far it can be from the optimum (`gap`); nearly always that is 0. A second call changes nothing.
+    how far it can be from the optimum (`gap`); nearly always that is 0. Among the cheapest placements it is one with the
+    fewest moves, unless `inexact` names `STANDBY_STATE`. A second call changes nothing.
 
     Both strategies, `min_traffic` and `balance_subtopology`, do the same here.
 

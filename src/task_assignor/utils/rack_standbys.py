@@ -10,7 +10,7 @@ from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.errors import StateException
 from task_assignor.utils.given import Assignments, inexact_of, placement_of, tag_values
-from task_assignor.utils.goals import Goal
+from task_assignor.utils.goals import Goal, inexact_standbys
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.rack_actives import selected_tasks
 from task_assignor.utils.rack_costs import AnyIntArray, Partitions, usable_costs
@@ -30,7 +30,8 @@ def optimize_standbys(
     """What `optimize_rack_aware_standby_tasks` does, with more to choose (KIP-925).
 
     Optimal without tags, with one tag key, and with one standby per task, as long as one flow over single clients is not too
-    large (`engine/copy_flow.py`); else cost, bound and gap.
+    large (`engine/copy_flow.py`): then of the cheapest placements it is one with the fewest moves. Else cost, bound and gap,
+    and `inexact` names `STANDBY_STATE`, and `STANDBY_COST` unless the bound is reached.
 
     Args:
         application_state: tasks, clients and settings.
@@ -82,7 +83,8 @@ def optimize_standbys(
         cost_before=prices.traffic * traffic_before,
         cost_after=found.cost,
         lower_bound=found.bound,
-        inexact=inexact_of(assignments) | (frozenset() if found.cost == found.bound else {Goal.STANDBY_COST}),
+        # Loads are given, and so is how many tag values there must be.
+        inexact=inexact_of(assignments) | inexact_standbys(found.exact) & {Goal.STANDBY_COST, Goal.STANDBY_STATE},
     )
 
 
