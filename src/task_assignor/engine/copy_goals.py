@@ -261,6 +261,8 @@ class Rows:
         row, _, owner = copies_of(holders)
         claim = self.claim_of(row, owner)
         claim = claim[claim >= 0]
+        if len(claim) == len(self.claim_row):
+            return self
         kept = Pairs(self.item[self.claim_row[claim]], self.claim_owner[claim], self.claim_rank[claim])
         return Rows(attrs.evolve(self.problem, claims=kept))
 

@@ -34,7 +34,7 @@ def in_cheap_zones(rows: Rows, holders: Int64Array, at_once: AtOnce | None) -> t
     if rows.is_free:
         return holders, 0
     # If there were places where no copy is any more, to go back there would cost less than zones alone say.
-    is_known = len(rows.held(holders).claim_row) == len(rows.claim_row)
+    is_known = rows.held(holders) is rows
     bound = None if at_once is None else at_once.bound
     if bound is None and is_known:
         bound = _bound(rows, holders)
@@ -68,12 +68,12 @@ def _better(rows: Rows, known: list[Int64Array], is_best: Callable[[Int64Array],
     cell = copies.cheapest(cells)
     by_zones = copies.dealt(holders, cells, cell)
     others = [*known[1:], *([] if at_once is None else [at_once.holders]), *([] if by_zones is None else [by_zones])]
-    found = min(others, key=rows.total, default=holders)
-    if rows.total(found) < best:
-        return found
-    if at_once is not None and at_once.is_best and len(held.claim_row) == len(rows.claim_row):
+    totals = [rows.total(other) for other in others]
+    if totals and min(totals) < best:
+        return others[totals.index(min(totals))]
+    if at_once is not None and at_once.is_best and held is rows:
         return None
-    if by_zones is not None and rows.total(by_zones).cost <= copies.cost(cells, cell):
+    if by_zones is not None and totals[-1].cost <= copies.cost(cells, cell):
         return None
     # Copies of one item met: each must know of the others. So they go one by one, and no cell takes more than its owners can.
     cells = rows.of_alike(parts(cells.of_owner, rows.problem.room.high, rows.most))
