@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from task_assignor.runtime.storage import LocalStorage, local
+from task_assignor.runtime.storage.base import PARALLEL
 from task_assignor.runtime.task import failure_of
 from task_assignor.sdk import TaskId
 from tests.processes import quick_context
@@ -303,6 +304,15 @@ def test_the_first_error_comes_when_all_have_ended(tmp_path: Path) -> None:
         storage.for_all(work, [0, 3])
     storage.for_all(work, [])
     storage.for_all(work, [2])
+
+
+def test_however_many_folders_a_process_uses_it_has_as_many_threads(tmp_path: Path) -> None:
+    """An application that has a new folder for each of its runs had some more for each, for ever."""
+    objects = {f"{number}/it": b"1" for number in range(8)}
+    storages = [LocalStorage(tmp_path / str(number)) for number in range(2 * PARALLEL)]
+    for storage in storages:
+        storage.put_all(objects)
+    assert sum(thread.name.startswith("storage") for thread in threading.enumerate()) <= PARALLEL
 
 
 def test_what_is_written_while_python_ends_is_written_without_a_word(tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ PARALLEL: Final = 32
 """Objects that are made durable at the same time: waiting costs nothing, and one flush of a disk serves all that wait."""
 
 
+@functools.cache
+def _threads(process: int) -> ThreadPoolExecutor:  # noqa: ARG001
+    """Those of this process: one that was forked has none of the threads of its parent."""
+    return ThreadPoolExecutor(PARALLEL, thread_name_prefix="storage")
+
+
 def check_object_name(name: str) -> None:
     """Make sure that a name stays below the root: parts between slashes, each as Kafka allows names of topics.
 
@@ -135,27 +141,18 @@ class Storage(ABC):
             return False
         return True
 
-    @functools.cached_property
-    def _pools(self) -> dict[int, ThreadPoolExecutor]:
-        """By process: one that was forked has none of the threads of its parent."""
-        return {}
-
-    @property
-    def _pool(self) -> ThreadPoolExecutor:
-        process = os.getpid()
-        if process not in self._pools:
-            self._pools[process] = ThreadPoolExecutor(PARALLEL, thread_name_prefix="storage")
-        return self._pools[process]
-
     def for_all(self, function: Callable[[T], None], things: Iterable[T]) -> None:
-        """Call a function for all things at the same time, and raise the first error when all have ended: for calls that wait."""
+        """Call a function for all things at the same time, and raise the first error when all have ended: for calls that wait.
+
+        The function must not do so itself: all storages of a process share the threads.
+        """
         things = list(things)
         if not things:
             return
         waiting: list[Future[None]] = []
         for thing in things[:-1]:
             try:
-                waiting.append(self._pool.submit(function, thing))
+                waiting.append(_threads(os.getpid()).submit(function, thing))
             except RuntimeError:
                 break  # Python is ending, and gives no more work to threads.
         failures: list[BaseException] = []
