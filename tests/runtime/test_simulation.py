@@ -148,10 +148,12 @@ def test_an_assignor_that_moves_everything_every_time_changes_no_result(seed: in
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(10))
 def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> None:
-    world = World(seed, faults=5, assignor=HesitatingAssignor)
-    _finish(world)
-    kept = [event for event in world.events if isinstance(event, Rebalanced) and event.kept]
-    assert {event.kept for event in kept} == {"not now"}, "the run begins at a time that does not suit it"
+    calm, troubled = (World(seed, faults=faults, assignor=HesitatingAssignor) for faults in (0, 5))
+    for world in (calm, troubled):
+        _finish(world)
+        kept = {event.kept for event in world.events if isinstance(event, Rebalanced) and event.kept}
+        # With faults the first clients may be lost before it is asked, and the time suits it then.
+        assert kept == {"not now"} if world is calm else kept <= {"not now"}
 
 
 @given(st.integers(0, 2**32))
