@@ -462,11 +462,11 @@ class _InSlidingWindows(_Windowed):
         by = [START, *self._by]
         ending = moments.filter(pl.col(END) - pl.col(START) == self._difference)
         beginning = moments.with_columns(pl.col(END) + 1)
-        starts = pl.concat([ending.select(by), beginning.select(pl.col(END).alias(START), *self._by)]).unique()
+        starts = pl.concat([ending.select(by), beginning.select(pl.col(END).alias(START), *self._by)])
         is_closed = pl.col(START) < end
         if before is not None:
             is_closed &= pl.col(START) >= before - self._open
-        starts = starts.filter(is_closed).sort(by)
+        starts = starts.filter(is_closed).unique().sort(by)
         return self._result(pl.concat([*self._windows(starts, moments)])) if starts.height else None
 
     def _windows(self, starts: pl.DataFrame, moments: pl.DataFrame) -> Iterator[pl.DataFrame]:
