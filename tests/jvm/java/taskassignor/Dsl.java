@@ -173,23 +173,20 @@ final class Dsl {
             }
             case "windows" -> {
                 final TimeWindows windows = TimeWindows.ofSizeAndGrace(millis("size"), millis("grace")).advanceBy(millis("advance"));
-                final TimeWindowedKStream<String, Long> all = stream("s").groupByKey().windowedBy(windows);
-                final TimeWindowedKStream<String, Long> grouped = isSuppressed() ? all : all.emitStrategy(EmitStrategy.onWindowClose());
+                final TimeWindowedKStream<String, Long> grouped = emitted(stream("s").groupByKey().windowedBy(windows));
                 told("count", closed(grouped.count(kept(Serdes.Long()))));
                 told("fold", closed(grouped.aggregate(() -> "", FOLD, kept(Serdes.String()))));
             }
             case "sliding" -> {
                 final SlidingWindows windows = SlidingWindows.ofTimeDifferenceAndGrace(millis("difference"), millis("grace"));
-                final TimeWindowedKStream<String, Long> all = stream("s").groupByKey().windowedBy(windows);
-                final TimeWindowedKStream<String, Long> grouped = isSuppressed() ? all : all.emitStrategy(EmitStrategy.onWindowClose());
+                final TimeWindowedKStream<String, Long> grouped = emitted(stream("s").groupByKey().windowedBy(windows));
                 told("count", closed(grouped.count(kept(Serdes.Long()))));
                 told("sum", closed(grouped.reduce(Long::sum, kept(Serdes.Long()))));
             }
             case "chain" -> {
                 final TimeWindows windows = TimeWindows.ofSizeAndGrace(millis("size"), millis("grace")).advanceBy(millis("advance"));
-                final TimeWindowedKStream<String, String> all = stream("s").leftJoin(table("t"), BOTH)
-                    .groupByKey(Grouped.with(Serdes.String(), Serdes.String())).windowedBy(windows);
-                final TimeWindowedKStream<String, String> grouped = isSuppressed() ? all : all.emitStrategy(EmitStrategy.onWindowClose());
+                final TimeWindowedKStream<String, String> grouped = emitted(stream("s").leftJoin(table("t"), BOTH)
+                    .groupByKey(Grouped.with(Serdes.String(), Serdes.String())).windowedBy(windows));
                 told("count", closed(grouped.count(kept(Serdes.Long()))));
                 told("fold", closed(grouped.aggregate(() -> "", (key, value, found) -> found + value + ";", kept(Serdes.String()))));
             }
@@ -224,6 +221,10 @@ final class Dsl {
     private <V, S extends StateStore> Materialized<String, V, S> kept(final Serde<V> values) {
         final Materialized<String, V, S> found = Materialized.with(Serdes.String(), values);
         return asked.path("final").asText().equals("close") || asked.get("dsl").asText().equals("sliding") ? found.withRetention(Duration.ofDays(1)) : found;
+    }
+
+    private <V> TimeWindowedKStream<String, V> emitted(final TimeWindowedKStream<String, V> windows) {
+        return isSuppressed() ? windows : windows.emitStrategy(EmitStrategy.onWindowClose());
     }
 
     private <V> KStream<Windowed<String>, V> closed(final KTable<Windowed<String>, V> windows) {
