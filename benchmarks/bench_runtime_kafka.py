@@ -119,13 +119,13 @@ def _schema() -> Any:
 
 
 @contextmanager
-def _broker() -> Iterator[str]:
-    """A broker with empty topics; gives its address."""
+def _broker(partitions: int) -> Iterator[str]:
+    """A broker with empty topics of so many partitions; gives its address."""
     from tests.kafka.broker import KafkaCluster
     from tests.kafka.fixtures import make_topics
 
     with KafkaCluster([None], heap="1g") as cluster:
-        make_topics(cluster.bootstrap_servers, *SOURCES, RESULTS, partitions=PARTITIONS)
+        make_topics(cluster.bootstrap_servers, *SOURCES, RESULTS, partitions=partitions)
         yield cluster.bootstrap_servers
 
 
@@ -231,11 +231,11 @@ def _run(job: str, servers: str, window_ms: int, grace_ms: int, folder: str, end
 # To the end.
 
 
-def to_the_end(who: str, job: str, rows: int) -> Outcome:
+def to_the_end(who: str, job: str, rows: int, partitions: int = PARTITIONS) -> Outcome:
     """Rows of each source that are there already, until all is committed."""
-    with _broker() as servers:
+    with _broker(partitions) as servers:
         for seed, name in enumerate(SOURCES[: _sources_of(job)]):
-            _write(servers, name, rows, seed)
+            _write(servers, name, rows, seed, partitions)
         begin = time.perf_counter()
         window_ms = max(rows // 20, 1)
         with _running(who, job, servers, window_ms=window_ms, grace_ms=0, ends=True) as running:
@@ -244,7 +244,7 @@ def to_the_end(who: str, job: str, rows: int) -> Outcome:
         return Outcome(seconds, cpu, _count(servers))
 
 
-def _write(servers: str, topic: str, rows: int, seed: int) -> None:
+def _write(servers: str, topic: str, rows: int, seed: int, partitions: int) -> None:
     import numpy as np
     import pyarrow as pa
     from confluent_kafka import Producer
@@ -255,7 +255,7 @@ def _write(servers: str, topic: str, rows: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     ids = random.integers(0, KEYS, rows)
     table = pa.table({"key": ids, "at": np.arange(rows) + 1_700_000_000_000, "n": np.arange(rows)}, schema=_schema())
-    keys, places = _keys(ids), partitions_of(table, ["key"], PARTITIONS).tolist()
+    keys, places = _keys(ids), partitions_of(table, ["key"], partitions).tolist()
     producer = Producer(
         {"bootstrap.servers": servers, "enable.idempotence": True, "queue.buffering.max.messages": 10_000_000}
     )
@@ -302,19 +302,21 @@ def _count(servers: str) -> int:
 # Under load.
 
 
-def under_load(who: str, job: str, rate: int, seconds: float) -> Latencies:
+def under_load(who: str, job: str, rate: int, seconds: float, partitions: int = PARTITIONS) -> Latencies:
     """So many rows a second of all sources together, for so long."""
     import numpy as np
 
     with (
-        _broker() as servers,
+        _broker(partitions) as servers,
         _running(who, job, servers, window_ms=WINDOW_MS, grace_ms=GRACE_MS, ends=False) as running,
         tempfile.TemporaryDirectory(prefix="task-assignor-bench-") as folder,
     ):
         over = _SPAWN.Event()
         file = Path(folder, "latencies.npy")
-        reader = _SPAWN.Process(target=_read, args=(servers, file, over))
-        writer: BaseProcess = _SPAWN.Process(target=_produce, args=(servers, job, rate, seconds))
+        reader = _SPAWN.Process(target=_read, args=(servers, file, partitions, over), daemon=True)
+        writer: BaseProcess = _SPAWN.Process(
+            target=_produce, args=(servers, job, rate, seconds, partitions), daemon=True
+        )
         reader.start()
         time.sleep(_STARTED_S)
         used, begin = used_by_tree(running.pid), time.time()
@@ -330,7 +332,7 @@ def under_load(who: str, job: str, rate: int, seconds: float) -> Latencies:
     return Latencies(np.sort(counted[:, 1]), cores)
 
 
-def _produce(servers: str, job: str, rate: int, seconds: float) -> None:
+def _produce(servers: str, job: str, rate: int, seconds: float, partitions: int) -> None:
     """The writer: its own process."""
     import numpy as np
     import pyarrow as pa
@@ -340,7 +342,7 @@ def _produce(servers: str, job: str, rate: int, seconds: float) -> None:
 
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
     ids = np.arange(2 * rate)
-    keys, places = _keys(ids), partitions_of(pa.table({"key": ids}), ["key"], PARTITIONS).tolist()
+    keys, places = _keys(ids), partitions_of(pa.table({"key": ids}), ["key"], partitions).tolist()
     random, sources = np.random.default_rng(0), itertools.cycle(SOURCES[: _sources_of(job)])
     begin, written = time.monotonic(), 0
     while (passed := time.monotonic() - begin) < seconds:
@@ -354,7 +356,7 @@ def _produce(servers: str, job: str, rate: int, seconds: float) -> None:
     producer.flush(60)
 
 
-def _read(servers: str, file: Path, over: Event) -> None:
+def _read(servers: str, file: Path, partitions: int, over: Event) -> None:
     """The reader of results: its own process; writes when each came, and how long it took, in ms."""
     import numpy as np
     from confluent_kafka import Consumer, TopicPartition
@@ -367,7 +369,7 @@ def _read(servers: str, file: Path, over: Event) -> None:
             "fetch.wait.max.ms": 10,
         }
     )
-    consumer.assign([TopicPartition(RESULTS, partition, 0) for partition in range(PARTITIONS)])
+    consumer.assign([TopicPartition(RESULTS, partition, 0) for partition in range(partitions)])
     found = []
     while not over.is_set():
         for message in consumer.consume(10_000, 0.02):
@@ -386,11 +388,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--jobs", nargs="+", default=list(JOBS), choices=JOBS)
     parser.add_argument("--who", nargs="+", default=[_OURS, _STREAMS], choices=(_OURS, _STREAMS))
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of each topic: as many tasks")
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
     for job, who, _ in itertools.product(given.jobs, given.who, range(given.repeat)):
         if given.rows:
-            done = to_the_end(who, job, given.rows)
+            done = to_the_end(who, job, given.rows, given.partitions)
             rows = given.rows * _sources_of(job)
             print(
                 f"{job}, {who}: {done.seconds:.1f} s, {rows / done.seconds:,.0f} rows/s, {done.cpu:.1f} s of processor time, "
@@ -398,7 +401,7 @@ def main() -> None:
                 flush=True,
             )
         if given.rate:
-            found = under_load(who, job, given.rate, given.seconds)
+            found = under_load(who, job, given.rate, given.seconds, given.partitions)
             quantiles = ", ".join(f"{share:.0%} {found.quantile(share):.0f} ms" for share in (0.5, 0.9, 0.99, 1))
             print(f"{job}, {who}, {given.rate} rows/s: {quantiles}; {found.cores:.2f} cores", flush=True)
 

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -34,11 +35,20 @@ def cores() -> int:
 
 
 def used_by_tree(pid: int) -> float:
-    """Processor seconds of a process and of all below it that live."""
-    tasks = Path(f"/proc/{pid}/task")
-    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    """Processor seconds of a process and of all below it that live.
+
+    Raises:
+        OSError: the process itself has ended.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(used_by_tree, children))
+    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    for task in list(Path(f"/proc/{pid}/task").iterdir()):
+        # Threads and processes may end while they are looked at.
+        with suppress(OSError):
+            for child in (task / "children").read_text().split():
+                with suppress(OSError):
+                    used += used_by_tree(int(child))
+    return used
 
 
 def busy_note() -> str | None:
