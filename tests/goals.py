@@ -73,14 +73,28 @@ class Judged:
         return np.bincount(self.owner[self.owner >= 0], minlength=len(self.state.columns.clients))
 
     @property
-    def share_violation(self) -> int:
-        """By how many active tasks the clients are outside floor..ceil of their thread-weighted share, added up."""
+    def totals(self) -> Int64Array:
+        """(C,) active and standby tasks per client."""
+        return self.actives + np.bincount(self.standby_client, minlength=len(self.actives))
+
+    def _share_violation(self, counts: Int64Array) -> int:
+        """By how many tasks the clients are outside floor..ceil of their thread-weighted share of these, added up."""
         threads = self.state.columns.clients.num_processing_threads
-        shares = [Fraction(len(self.owner) * int(one), int(threads.sum())) for one in threads]
+        shares = [Fraction(int(counts.sum()) * int(one), int(threads.sum())) for one in threads]
         return sum(
             max(int(share.__floor__()) - int(count), 0) + max(int(count) - int(share.__ceil__()), 0)
-            for share, count in zip(shares, self.actives, strict=True)
+            for share, count in zip(shares, counts, strict=True)
         )
+
+    @property
+    def share_violation(self) -> int:
+        """By how many active tasks the clients are outside floor..ceil of their thread-weighted share, added up."""
+        return self._share_violation(self.actives)
+
+    @property
+    def total_share_violation(self) -> int:
+        """The same of all tasks."""
+        return self._share_violation(self.totals)
 
     @property
     def moved(self) -> int:
@@ -110,7 +124,7 @@ class Judged:
     @property
     def total_spread(self) -> float:
         """Max - min over the clients of all tasks per thread."""
-        return self._spread(self.actives + np.bincount(self.standby_client, minlength=len(self.actives)))
+        return self._spread(self.totals)
 
     def _unevenness(self, counts: Int64Array) -> Fraction:
         """The sum of load² / threads."""
@@ -131,7 +145,7 @@ class Judged:
     @property
     def total_unevenness(self) -> Fraction:
         """Sum over the clients of (all tasks)² / threads."""
-        return self._unevenness(self.actives + np.bincount(self.standby_client, minlength=len(self.actives)))
+        return self._unevenness(self.totals)
 
     @property
     def away_from_state(self) -> int:
@@ -196,6 +210,7 @@ class Judged:
             self.away_from_state,
             self.behind,
             -len(self.standby_task),
+            self.total_share_violation,
             self.total_unevenness,
         )
 

@@ -62,6 +62,7 @@ def _of_sticky(placement: Judged, must_preserve: bool) -> Goals:
         "load²": unevenness(columns, placement.counts(owner)),
         **_away(state, owner, kept),
         "standbys missing": int(wanted.sum()) - len(placement.standby_task),
+        "outside total shares": _outside(columns, all_loads, int(all_loads.sum())),
         "total load²": unevenness(columns, all_loads),
         "tag values": -tag_values(placement),
         **_of_standbys(placement, state, use_racks=not must_preserve),
