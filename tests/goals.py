@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import inf
 from typing import Any
@@ -80,11 +80,7 @@ class Judged:
     def _share_violation(self, counts: Int64Array) -> int:
         """By how many tasks the clients are outside floor..ceil of their thread-weighted share of these, added up."""
         threads = self.state.columns.clients.num_processing_threads
-        shares = [Fraction(int(counts.sum()) * int(one), int(threads.sum())) for one in threads]
-        return sum(
-            max(int(share.__floor__()) - int(count), 0) + max(int(count) - int(share.__ceil__()), 0)
-            for share, count in zip(shares, counts, strict=True)
-        )
+        return outside_shares(counts.tolist(), threads.tolist())
 
     @property
     def share_violation(self) -> int:
@@ -199,7 +195,12 @@ class Judged:
             )
         return crossings
 
-    def sticky_goals(self, must_preserve: bool, costs: tuple[int, int] | None = None) -> tuple[Fraction | int, ...]:
+    @property
+    def total_loads(self) -> tuple[int, Fraction]:
+        """How uneven all tasks are: outside shares, then by squares."""
+        return self.total_share_violation, self.total_unevenness
+
+    def sticky_goals(self, must_preserve: bool, costs: tuple[int, int] | None = None) -> tuple[Any, ...]:
         """The goals of `StickyTaskAssignor`, in order; less is better. `costs`: of traffic and of moves, with racks."""
         moves = self.moved if costs is None else costs[0] * self.cross_rack + costs[1] * self.moved
         first = (moves, self.share_violation) if must_preserve else (self.share_violation, moves)
@@ -210,10 +211,18 @@ class Judged:
             self.away_from_state,
             self.behind,
             -len(self.standby_task),
-            self.total_share_violation,
-            self.total_unevenness,
+            self.total_loads,
         )
 
     def spreads(self) -> tuple[float, float, float]:
         """Max - min over the clients of tasks per thread: of stateful active tasks, of active ones, of all."""
         return self.stateful_spread, self.active_spread, self.total_spread
+
+
+def outside_shares(counts: Sequence[int], threads: Sequence[int]) -> int:
+    """By how many tasks clients are outside floor..ceil of their thread-weighted share of all of these, added up."""
+    total, weights = sum(counts), sum(threads)
+    return sum(
+        max(total * weight // weights - count, 0) + max(count + (-total * weight) // weights, 0)
+        for count, weight in zip(counts, threads, strict=True)
+    )

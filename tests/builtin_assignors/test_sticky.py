@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -35,7 +36,7 @@ from task_assignor.testing import (
 )
 from task_assignor.utils import Goal, actives
 from task_assignor.validation import report_violations
-from tests.goals import Judged
+from tests.goals import Judged, outside_shares
 from tests.recorded_runs import UNDECIDED, StickyQuestion, Verdict, costs_of, verdict, without_racks
 from tests.vectors import vectors
 
@@ -99,13 +100,13 @@ def test_an_even_group_with_cheap_racks_stays_and_with_dear_racks_moves() -> Non
     assert owners == {(1, 10): [0, 1], (10, 1): [1, 0]}
 
 
-def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -> tuple[Fraction | int, ...]:
+def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -> tuple[Any, ...]:
     """The best of all answers: of all owners, and of all loads that they can have with the standbys."""
     columns = state.columns
     threads, clients = columns.clients.num_processing_threads.tolist(), len(columns.clients)
     wanted = np.where(columns.tasks.has_changelog, state.assignment_configs.num_standby_replicas, 0)
     none = np.zeros(0, dtype=np.int64)
-    bounds_of: dict[tuple[Fraction | int, ...], set[tuple[int, tuple[range, ...]]]] = {}
+    bounds_of: dict[tuple[Any, ...], set[tuple[int, tuple[range, ...]]]] = {}
     for owners in itertools.product(range(clients), repeat=len(columns.tasks)):
         placement = Judged(state, np.array(owners, dtype=np.int64), none, none)
         if placement.share_violation:
@@ -116,7 +117,10 @@ def _best_goals(state: ApplicationState, costs: tuple[int, int] | None = None) -
         bounds_of.setdefault(goals, set()).add((bounds.total, loads))
     best = min(bounds_of)
     least = min(
-        sum((Fraction(load**2, weight) for load, weight in zip(loads, threads, strict=True)), Fraction())
+        (
+            outside_shares(loads, threads),
+            sum((Fraction(load**2, weight) for load, weight in zip(loads, threads, strict=True)), Fraction()),
+        )
         for total, ranges in bounds_of[best]
         for loads in itertools.product(*ranges)
         if sum(loads) == total
@@ -168,7 +172,7 @@ def test_with_racks_too_actives_change_places_for_even_loads(monkeypatch: pytest
     shape = {"max_tasks": 30, "max_clients": 4, "racks_known": True, "consistent": True}
     states = [state for state in random_states(9, 240, **shape) if costs_of(state) is not None]  # type: ignore[arg-type]
 
-    def goals() -> list[tuple[Fraction | int, ...]]:
+    def goals() -> list[tuple[Any, ...]]:
         answers = [_assign(state, must_preserve=False).assignment for state in states]
         placed = map(Judged.of, states, answers)
         return [one.sticky_goals(False, costs_of(state)) for one, state in zip(placed, states, strict=True)]
