@@ -28,12 +28,14 @@ from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.runtime.errors import TaskMigratedException
+from task_assignor.runtime.machines.protocol import Position
 from task_assignor.sdk import StreamsException, TaskId
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, missing, wait_until
 from tests.kafka.jars import KafkaUnavailableError
 from tests.kafka.topics.records import PARTITIONS, ends_of, stream_topic
 from tests.kafka.topics.test_sinks import Counting, Join
+from tests.runtime.machine import an_order
 from tests.runtime.support import CountByKey
 
 Unique = Callable[[str], str]
@@ -257,6 +259,29 @@ def test_tasks_begin_anew_where_another_one_was_stuck(monkeypatch: pytest.Monkey
     one.begin(order)
     one.begin(order)
     assert len(made) == 2
+
+
+def test_a_task_that_goes_on_in_a_new_generation_keeps_its_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rebalance made one of each task anew, also of those that stayed: with fifty on a client they stood still for seconds."""
+    one, made = _transactions(), list[int]()
+    new = SimpleNamespace(init_transactions=lambda seconds: None)
+    monkeypatch.setattr(one._connection, "producer", lambda config: new)
+    monkeypatch.setattr(one, "_look", lambda order: made.append(order.generation))
+    one._task = TaskId(0, 0)
+
+    def begin(generation: int, after: int) -> None:
+        one.begin(an_order(one._task, after + 1, generation, Position(after, generation)))
+
+    begin(1, after=3)
+    one._batch = 4
+    begin(2, after=4)
+    assert made == [1]
+    # It was elsewhere, or what it had committed was not heard of.
+    begin(3, after=5)
+    assert made == [1, 3]
+    one._batch = 6
+    begin(4, after=5)
+    assert made == [1, 3, 4]
 
 
 def test_an_application_that_begins_before_its_broker_waits_for_it_and_says_so(

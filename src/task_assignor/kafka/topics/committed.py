@@ -58,6 +58,7 @@ class Committed(
         ends: output -> for each partition the offset after the last record that the task has ever written there; 0: none.
         packed: the same in less room, if brokers would refuse so much: rounded down to a multiple of 16, or of a power of it,
             if need be.
+        batch: number of the batch, in the folder of its run; -1: it is not known.
     """
 
     begin: Mapping[str, int]
@@ -68,6 +69,7 @@ class Committed(
     windows: Mapping[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
     ends: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     packed: Mapping[str, str] = msgspec.field(default_factory=dict)
+    batch: int = -1
 
     @property
     def metadata(self) -> str:

@@ -129,6 +129,8 @@ class TaskTransactions:
         """Under which the producer was made."""
         self._made_at = 0.0
         """When, in seconds of the monotonic clock."""
+        self._batch = -1
+        """Number of the batch that this producer has committed last."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
         self._written: dict[tuple[str, int], int] = {}
@@ -139,9 +141,14 @@ class TaskTransactions:
     # Taking over.
 
     def begin(self, order: TaskOrder) -> Found | None:
-        """Fence older owners, once for each generation, and see what they have committed."""
+        """Fence older owners, and see what they have committed.
+
+        Not where a task goes on in a new generation right after its own last transaction: had it been elsewhere meanwhile, this
+        producer would be fenced, as the next transaction would tell.
+        """
         is_sound = self._producer is not None and self._made_at >= self._results.stuck_at
-        if is_sound and self._generation == order.generation:
+        if is_sound and (self._generation == order.generation or self._batch == order.base.batch >= 0):
+            self._generation = order.generation
             return None
         self.close()
         self._begun = 0.0
@@ -209,7 +216,9 @@ class TaskTransactions:
                     f"recorded that task {self._task} has processed up to {start}. Maybe somebody has set the group's offsets "
                     "back; to process records again, run the application under another application.id with a new run_dir."
                 )
-        if not is_new and all(start == end for start, end in offsets.values()):
+        # A batch without rows leaves offsets as they are.
+        is_ahead = last.batch >= order.batch or last.changelog_offset > order.base.changelog_offset
+        if not (is_new or is_ahead) and all(start == end for start, end in offsets.values()):
             return None
         _log.info("Task %s had been committed up to %s, but that was not recorded; it is now", self._task, offsets)
         return self._found(order, offsets, last)
@@ -252,7 +261,8 @@ class TaskTransactions:
     def _found(self, order: TaskOrder, offsets: Offsets, last: Committed) -> Found:
         # Of one batch that was not recorded the changes are known; of several, all that there ever were will do.
         is_known = order.base.batch >= 0 or not any(before for before, _ in last.stores.values())
-        is_one = is_known and last.begin == {topic: start for topic, (start, _) in offsets.items()}
+        is_last = last.batch in (order.batch, -1)
+        is_one = is_known and is_last and last.begin == {topic: start for topic, (start, _) in offsets.items()}
         changelogs = {
             store: FileRef.of_topic(
                 self._changelogs[store],
@@ -322,6 +332,7 @@ class TaskTransactions:
                 {name: found.num_rows for name, found in outputs.items()},
                 {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
                 self._ends_with(reached),
+                batch=order.batch,
             )
             self._commit(producer, offsets, last.metadata)
         self._written.update(reached)
@@ -361,6 +372,7 @@ class TaskTransactions:
             },
         )
         self._results.committed_at = time.monotonic()
+        self._batch = order.batch
         self._ends.update(ends)
         for name, purging in self._read.items():
             _, read = offsets[name]
@@ -561,7 +573,7 @@ class TaskTransactions:
 
     def close(self) -> None:
         """Let go of the producer; a transaction that is open is ended by the next owner."""
-        self._producer, self._generation = None, -1
+        self._producer, self._generation, self._batch = None, -1, -1
 
 
 def _noting(ends: dict[_Place, int], place: _Place) -> Callable[[Any, Any], None]:

@@ -81,7 +81,7 @@ from task_assignor.sdk import TaskId
 
 MAX_LOSSES = 3
 """So often in a row a task's state on disk may turn out to be damaged."""
-JOBS_OF_A_THREAD = 4
+JOBS_OF_A_THREAD = 16
 """So many jobs that a thread has begun may not have ended, all but one of them because they wait for others."""
 
 
