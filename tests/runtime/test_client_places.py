@@ -12,6 +12,7 @@ from task_assignor.runtime.machines.client_values import (
     ClientInstruction,
     Connected,
     Disconnected,
+    Expect,
     HeartbeatDue,
     JobDone,
     Received,
@@ -103,7 +104,8 @@ def test_a_task_without_work_gives_its_place_to_one_that_waits_and_is_restored_l
 def test_standbys_get_no_place_and_a_lost_place_is_free() -> None:
     machine = a_member(place_heartbeats=2)
     assert machine.handle(Received(assign(1, {A: START}, {B: Position(3, 1, 9)}))) == [
-        SendToCoordinator(TaskReady(Restored(A, START), "active"))
+        Expect((A,)),
+        SendToCoordinator(TaskReady(Restored(A, START), "active")),
     ]
     order = an_order(A, 0)
     (job,) = machine.handle(Received(Process((order,))))

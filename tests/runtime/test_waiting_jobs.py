@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,12 @@ class _Waiting:
 class _AllWait:
     def of_task(self, task: TaskId, topology: Any, files: TaskResults) -> Any:
         return _Waiting(files)
+
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        assert set(tasks) <= {TaskId(0, 0), TaskId(0, 1)}, "the topic has two partitions"
+
+    def forget(self, task: TaskId) -> None:
+        """Nothing was begun."""
 
 
 class _TopicsThatWait(FolderTopics):

@@ -115,6 +115,12 @@ class Results(Protocol):
             files: the folder of the run, which may have older changelogs.
         """
 
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """These tasks have come to this client, and orders of theirs are to come: what takes long may be begun, elsewhere."""
+
+    def forget(self, task: TaskId) -> None:
+        """The task has gone."""
+
 
 class FolderResults:
     """Files in the folder of the run, which nobody reads before the coordinator's commit names them.

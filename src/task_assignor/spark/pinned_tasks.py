@@ -6,7 +6,7 @@ import pickle
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Final
@@ -318,6 +318,9 @@ class PinnedTasks:
         story = f"The Spark task of task {task} on {self._executor} has ended: {said or 'Spark does not say why'}"
         logger.warning("%s", story)
         return story
+
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Nothing: a task's place is made for its first job."""
 
     def is_due(self, task: TaskId) -> bool:  # noqa: ARG002 - a protocol's
         """Never: runs with pinned jobs end when all is read."""

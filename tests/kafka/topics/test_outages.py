@@ -25,6 +25,7 @@ from task_assignor.kafka.topics.committed import committed_of
 from task_assignor.kafka.topics.connection import Connection, _Lines, within
 from task_assignor.kafka.topics.failures import refusal_of
 from task_assignor.kafka.topics.offsets import committed_offsets
+from task_assignor.kafka.topics.producers import Producers
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.runtime.errors import TaskMigratedException
@@ -120,7 +121,8 @@ def _transactions(more: Mapping[str, object] | None = None) -> TaskTransactions:
     one = object.__new__(TaskTransactions)
     one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", **(more or {})}), 60_000)
     one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
-    one._results = cast("KafkaResults", SimpleNamespace(stuck_at=0.0, committed_at=0.0))
+    producers = Producers("app", one._connection)
+    one._results = cast("KafkaResults", SimpleNamespace(stuck_at=0.0, committed_at=0.0, producers=producers))
     return one
 
 

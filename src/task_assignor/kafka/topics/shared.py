@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.offsets import high_watermarks
+from task_assignor.kafka.topics.producers import Producers
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
 
@@ -38,6 +39,7 @@ class Shared:
         self.partitions = {name: partitions_of(topic.name) for name, topic in sorted(self.topics.items())}
         self.connection = connection
         self.reader = reader
+        self.producers = Producers(application_id, connection)
         self.stuck_at = 0.0
         """When a producer was given up that did not get on, in seconds of the monotonic clock: older ones may not either."""
         self.committed_at = 0.0

@@ -9,7 +9,7 @@ nobody heard of any more was committed; its result, in the metadata of these off
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -39,6 +39,7 @@ from task_assignor.kafka.topics.connection import is_passing, text_of, within
 from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
 from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, last_stable_offset
 from task_assignor.kafka.topics.output_records import records_of, size_of
+from task_assignor.kafka.topics.producers import MOST_S, Begun
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import records_gone
 from task_assignor.kafka.topics.shared import Shared
@@ -63,8 +64,6 @@ _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _PURGED_AT_ONCE: Final = 1_000
 """So many records of a repartition topic that were read are removed together, or more."""
-_MOST_BYTES: Final = 1_000_000_000
-"""librdkafka's greatest: how large a record may be, brokers say."""
 
 
 class KafkaResults(Shared):
@@ -73,6 +72,14 @@ class KafkaResults(Shared):
     def of_task(self, task: TaskId, topology: ProcessorTopology, files: TaskResults) -> TaskTransactions:
         """The transactions of a task."""
         return TaskTransactions(task, topology, files, self)
+
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Begin the transactions of these tasks side by side."""
+        self.producers.expect(tasks)
+
+    def forget(self, task: TaskId) -> None:
+        """Let go of what was begun for it."""
+        self.producers.forget(task)
 
 
 class TaskTransactions:
@@ -152,19 +159,16 @@ class TaskTransactions:
             return None
         self.close()
         self._begun = 0.0
-        producer = self._connection.producer(
-            {
-                "transactional.id": self._transactional_id,
-                "compression.type": "lz4",
-                "linger.ms": 5,
-                "message.max.bytes": _MOST_BYTES,
-            }
-        )
-        self._producer, self._generation, self._made_at = producer, order.generation, time.monotonic()
-        try:
-            self._repeat(producer, f"begin the transactions of task {self._task}", producer.init_transactions)
-        except KafkaException as error:
-            self._give_up(error)
+        producers = self._results.producers
+        expected = producers.take(self._task, self._results.stuck_at)
+        made = expected or Begun(producers.make(self._task), time.monotonic())
+        self._producer, self._made_at, self._generation = made.producer, made.made_at, order.generation
+        if expected is None:
+            try:
+                what = f"begin the transactions of task {self._task}"
+                self._repeat(made.producer, what, made.producer.init_transactions)
+            except KafkaException as error:
+                self._give_up(error)
         return self._look(order)
 
     def _look(self, order: TaskOrder) -> Found | None:
@@ -503,7 +507,7 @@ class TaskTransactions:
             confluent_kafka.KafkaException: the step has failed.
         """
         patience = self._connection.patience(what)
-        timeout = min(_STEP_S * 10, self._connection.request_s)
+        timeout = min(MOST_S, self._connection.request_s)
         # But for that which sends offsets, calls keep to their timeout: it waits for each answer up to request.timeout.ms, or for ever.
         # Another producer is soon there, so these are told apart only where none has committed since: brokers may be slow.
         is_slow = self._results.stuck_at > self._results.committed_at

@@ -37,6 +37,7 @@ from task_assignor.runtime.machines.client_values import (
     Connected,
     Disconnected,
     End,
+    Expect,
     HeartbeatDue,
     JobDone,
     JobWaits,
@@ -275,6 +276,9 @@ class ClientMachine:
         for task in self._tasks.values():
             if task.task not in assign.active and task.task not in assign.standby:
                 task.become(TaskState.HANDING_OVER if task.is_processing else TaskState.CLOSING)
+        active = {task.task for task in self._tasks.values() if task.state is TaskState.ACTIVE}
+        if new := sorted(assign.active.keys() - active):
+            yield Expect(tuple(new))
         for state, positions in ((TaskState.ACTIVE, assign.active), (TaskState.STANDBY, assign.standby)):
             for task_id, position in sorted(positions.items()):
                 task = self._tasks.setdefault(task_id, ClientTask(task_id))

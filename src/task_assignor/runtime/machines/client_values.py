@@ -140,6 +140,13 @@ class RunJob:
 
 
 @attrs.frozen
+class Expect:
+    """Orders of these tasks are to come: what takes long until one can be carried out may be begun."""
+
+    tasks: tuple[TaskId, ...]
+
+
+@attrs.frozen
 class SendToCoordinator:
     """Send a message, or drop it without a connection; `TaskDone` when its files are durable, then bring `Answered`."""
 
@@ -171,4 +178,4 @@ class End:
     was_told: bool
 
 
-ClientInstruction = RunJob | Share | SendToCoordinator | StartHeartbeats | Connect | End
+ClientInstruction = RunJob | Share | Expect | SendToCoordinator | StartHeartbeats | Connect | End

@@ -30,6 +30,7 @@ from task_assignor.runtime.machines.client_values import (
     Connected,
     Disconnected,
     End,
+    Expect,
     HeartbeatDue,
     JobDone,
     JobWaits,
@@ -224,6 +225,8 @@ class ClientShell:
             match instruction:
                 case RunJob(job):
                     self._begin(self._workers, self._do, job)
+                case Expect(tasks):
+                    self._tasks.expect(tasks)
                 case Share():
                     self._begin(self._shares, self._share, instruction)
                 case SendToCoordinator(TaskDone(result)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -67,6 +67,9 @@ class Tasks(Protocol):
 
     def surroundings(self) -> Surroundings:
         """Where they are, asked whenever the client joins."""
+
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Orders of these are to come: begin what takes long until one can be carried out, and return at once."""
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job, in the calling thread."""
@@ -159,6 +162,11 @@ class TasksHere:
             local_positions(self._environment),
         )
 
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Where results go, more may be needed than files."""
+        if self._environment.results is not None:
+            self._environment.results.expect(tasks)
+
     def do(self, job: Job) -> Outcome:
         """Carry out a job; what goes wrong is an outcome too."""
         if job.kind is JobKind.CLOSE:
@@ -202,6 +210,8 @@ class TasksHere:
         self._writer.when_written([file.path for file in result.files if not file.topic], written)
 
     def _close(self, task_id: TaskId) -> None:
+        if self._environment.results is not None:
+            self._environment.results.forget(task_id)
         task = self._tasks.pop(task_id, None)
         if task is not None:
             try:
