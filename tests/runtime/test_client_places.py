@@ -49,8 +49,8 @@ def test_a_task_holds_its_place_from_its_first_order_to_its_last() -> None:
     machine = a_member(place_heartbeats=2)
     machine.handle(Received(assign(1, {A: START, B: START}, {})))
     first, other = an_order(A, 0), an_order(B, 0)
-    (job,) = machine.handle(Received(Process((first, other))))
-    assert job == RunJob(Job(JobKind.PROCESS, A, order=first))
+    expect, job = machine.handle(Received(Process((first, other))))
+    assert (expect, job) == (Expect((A, B)), RunJob(Job(JobKind.PROCESS, A, order=first)))
     # B waits, though A has no order at the moment.
     result = result_of(first)
     assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
@@ -104,8 +104,7 @@ def test_a_task_without_work_gives_its_place_to_one_that_waits_and_is_restored_l
 def test_standbys_get_no_place_and_a_lost_place_is_free() -> None:
     machine = a_member(place_heartbeats=2)
     assert machine.handle(Received(assign(1, {A: START}, {B: Position(3, 1, 9)}))) == [
-        Expect((A,)),
-        SendToCoordinator(TaskReady(Restored(A, START), "active")),
+        SendToCoordinator(TaskReady(Restored(A, START), "active"))
     ]
     order = an_order(A, 0)
     (job,) = machine.handle(Received(Process((order,))))

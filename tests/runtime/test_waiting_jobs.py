@@ -21,6 +21,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime.machines.client import JOBS_OF_A_THREAD
 from task_assignor.runtime.machines.client_task import Job, JobKind
 from task_assignor.runtime.machines.client_values import (
+    Expect,
     JobDone,
     JobWaits,
     NothingYet,
@@ -40,10 +41,11 @@ TASKS = [TaskId(0, partition) for partition in range(2 * JOBS_OF_A_THREAD)]
 
 
 def _with_orders() -> tuple[Machine, list[RunJob]]:
-    """A client with one thread, active tasks, and an order for each."""
+    """A client with one thread, active tasks, and an order for each; these are the first ones."""
     machine = a_member()
     machine.handle(Received(Assign(1, dict.fromkeys(TASKS, START), {})))
-    jobs = machine.handle(Received(Process(tuple(an_order(task, 0) for task in TASKS))))
+    expect, *jobs = machine.handle(Received(Process(tuple(an_order(task, 0) for task in TASKS))))
+    assert expect == Expect(tuple(TASKS))
     return machine, [job for job in jobs if isinstance(job, RunJob)]
 
 

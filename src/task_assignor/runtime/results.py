@@ -116,7 +116,7 @@ class Results(Protocol):
         """
 
     def expect(self, tasks: Collection[TaskId]) -> None:
-        """These tasks have come to this client, and orders of theirs are to come: what takes long may be begun, elsewhere."""
+        """The first orders of these tasks have come to this client: what takes long may be begun, in other threads."""
 
     def forget(self, task: TaskId) -> None:
         """The task has gone."""

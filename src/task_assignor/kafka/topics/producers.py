@@ -1,7 +1,6 @@
-"""The producers of tasks' transactions: one for each task, begun ahead, side by side, where orders of it are to come.
+"""The producers of tasks' transactions: one for each task, begun side by side where first orders of many tasks come at once.
 
-To begin one takes a few answers of brokers, and a client gets many tasks at once. From then on no other owner of the task can
-commit anything.
+To begin one takes a few answers of brokers. From then on no other owner of the task can commit anything.
 """
 
 from __future__ import annotations
@@ -72,6 +71,10 @@ class Producers:
             self._queue.put((task, self._expected[task]))
         for _ in range(min(_AT_ONCE, len(tasks))):
             threading.Thread(target=self._work, name="begin transactions", daemon=True).start()
+
+    def expects(self, task: TaskId) -> bool:
+        """The one of the task is begun, or is about to be: an older one can commit nothing any more."""
+        return task in self._expected
 
     def forget(self, task: TaskId) -> None:
         """The task has gone."""

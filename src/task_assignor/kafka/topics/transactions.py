@@ -153,13 +153,14 @@ class TaskTransactions:
         Not where a task goes on in a new generation right after its own last transaction: had it been elsewhere meanwhile, this
         producer would be fenced, as the next transaction would tell.
         """
+        producers = self._results.producers
         is_sound = self._producer is not None and self._made_at >= self._results.stuck_at
+        is_sound = is_sound and not producers.expects(self._task)
         if is_sound and (self._generation == order.generation or self._batch == order.base.batch >= 0):
             self._generation = order.generation
             return None
         self.close()
         self._begun = 0.0
-        producers = self._results.producers
         expected = producers.take(self._task, self._results.stuck_at)
         made = expected or Begun(producers.make(self._task), time.monotonic())
         self._producer, self._made_at, self._generation = made.producer, made.made_at, order.generation

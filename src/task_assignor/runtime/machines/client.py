@@ -236,12 +236,19 @@ class ClientMachine:
                 yield from self._take_assignment(message)
             case Process(orders):
                 self._expect(Received(message), ClientPhase.MEMBER)
+                new = []
                 for order in orders:
                     task = self._tasks.get(order.task)
                     if task is None or task.state is not TaskState.ACTIVE:
                         raise self._invalid(f"an order for {order.task}, which is not active here")
                     task.order, task.committed = order, order.base
                     self._note(order.task)
+                    if not task.has_orders:
+                        new.append(order.task)
+                        task.has_orders = True
+                # What one order waits for need not be begun while others do.
+                if len(new) > 1:
+                    yield Expect(tuple(new))
             case Committed(changes, snapshots):
                 for task_id, change in changes.items():
                     if task_id in self._tasks:
@@ -276,9 +283,6 @@ class ClientMachine:
         for task in self._tasks.values():
             if task.task not in assign.active and task.task not in assign.standby:
                 task.become(TaskState.HANDING_OVER if task.is_processing else TaskState.CLOSING)
-        active = {task.task for task in self._tasks.values() if task.state is TaskState.ACTIVE}
-        if new := sorted(assign.active.keys() - active):
-            yield Expect(tuple(new))
         for state, positions in ((TaskState.ACTIVE, assign.active), (TaskState.STANDBY, assign.standby)):
             for task_id, position in sorted(positions.items()):
                 task = self._tasks.setdefault(task_id, ClientTask(task_id))

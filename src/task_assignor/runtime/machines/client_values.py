@@ -141,7 +141,7 @@ class RunJob:
 
 @attrs.frozen
 class Expect:
-    """Orders of these tasks are to come: what takes long until one can be carried out may be begun."""
+    """The first orders of these tasks have come: what takes long until one can be carried out may be begun for all."""
 
     tasks: tuple[TaskId, ...]
 

@@ -69,7 +69,7 @@ class Tasks(Protocol):
         """Where they are, asked whenever the client joins."""
 
     def expect(self, tasks: Collection[TaskId]) -> None:
-        """Orders of these are to come: begin what takes long until one can be carried out, and return at once."""
+        """The first orders of these have come: begin what takes long until one can be carried out, and return at once."""
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job, in the calling thread."""
