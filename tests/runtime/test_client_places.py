@@ -50,7 +50,8 @@ def test_a_task_holds_its_place_from_its_first_order_to_its_last() -> None:
     machine.handle(Received(assign(1, {A: START, B: START}, {})))
     first, other = an_order(A, 0), an_order(B, 0)
     expect, job = machine.handle(Received(Process((first, other))))
-    assert (expect, job) == (Expect((A, B)), RunJob(Job(JobKind.PROCESS, A, order=first)))
+    assert expect == Expect((A, B))
+    assert job == RunJob(Job(JobKind.PROCESS, A, order=first))
     # B waits, though A has no order at the moment.
     result = result_of(first)
     assert machine.handle(JobDone(job.job, result)) == [SendToCoordinator(TaskDone(result))]
