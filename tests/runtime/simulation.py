@@ -253,7 +253,9 @@ class World:
     def _is_over(self, error: StreamsException | None) -> bool:
         """It has come to its end, or to one that nobody has caused: what has been caused is known, and is what is said."""
         if error is None:
-            is_all_read = not self.coordinator.progress.remaining_rows() and self.ends == self.last_ends
+            progress = self.coordinator.progress
+            is_complete = not progress.remaining_rows() if self.is_growing else progress.is_complete
+            is_all_read = is_complete and self.ends == self.last_ends
             assert is_all_read or "stop" in self.excuses, "it ended before its time"
             return is_all_read
         return not any(excuse in str(error) for excuse in self.excuses)

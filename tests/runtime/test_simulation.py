@@ -20,6 +20,7 @@ from task_assignor.runtime.machines.events import (
     ClientLost,
     Rebalanced,
     ResultRefused,
+    RunFinished,
     SnapshotRefused,
 )
 from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskFailed, TaskFailure
@@ -120,6 +121,28 @@ def test_a_run_that_all_clients_have_left_tells_how_long_it_waits_for_others() -
             # It happens in one of sixty.
             break
     assert alone
+
+
+def test_a_run_that_is_stopped_before_all_have_heard_what_time_it_is_is_not_over() -> None:
+    """All was read, so it was told as over: the next run alone would have given the windows that the time closes."""
+    stopped = 0
+    for seed in range(200):
+        world = World(seed, clients=1, faults=0, restart_coordinator=False, partitions=(1, 1, 2), rows=(5, 10, 30))
+        progress = world.coordinator.progress
+        while progress.remaining_rows() > 5:
+            world.step()
+        world.stop()
+        while world.coordinator.phase is not CoordinatorPhase.ENDED:
+            world.step()
+        is_over = any(isinstance(event, RunFinished) for event in world.events)
+        assert is_over == progress.is_complete
+        was_left = progress.remaining_rows()
+        _finish(world)
+        if not (is_over or was_left):
+            # It happens in one of forty.
+            stopped += 1
+            break
+    assert stopped
 
 
 @given(st.integers(0, 2**32))

@@ -402,7 +402,7 @@ class Coordinator:
         if staying and not self._lifetime.stop_reason and self._rebalances.are_due(now_ms):
             yield self._rebalances.ask(self._members, self._progress, now_ms)
         if self._is_done:
-            is_whole = not (self._is_continuous or self._progress.remaining_rows())
+            is_whole = not self._is_continuous and self._progress.is_complete
             if is_whole:
                 rows = (self._commits.rows_in, self._commits.rows_out)
                 yield Announce(RunFinished(self._progress.batches, *rows, self._lifetime.seconds(now_ms)))
@@ -412,9 +412,8 @@ class Coordinator:
     def _is_done(self) -> bool:
         """Nothing is in progress, and nothing comes any more."""
         is_idle = not self._orders and not self._orders.has_accepted
-        is_all_read = not (self._is_continuous or self._progress.remaining_rows() or self._rebalances.question)
-        is_all_read = is_all_read and not any(map(self._progress.has_news, self._progress.tasks))
-        return is_idle and bool(self._lifetime.stop_reason or is_all_read)
+        is_whole = not (self._is_continuous or self._rebalances.question) and self._progress.is_complete
+        return is_idle and bool(self._lifetime.stop_reason or is_whole)
 
     def _take_answer(self, outcome: GroupRebalance | StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         question = self._rebalances.question

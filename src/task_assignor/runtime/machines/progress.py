@@ -298,6 +298,11 @@ class Progress:
         """Source rows that do not count yet."""
         return int(sum(rows.sum() for rows in self._remaining.values()))
 
+    @property
+    def is_complete(self) -> bool:
+        """All rows count, and all have heard how far those are who wrote what they read."""
+        return not self.remaining_rows() and not any(map(self.has_news, self._tasks))
+
     def move_ends(self, ends: Mapping[str, Sequence[int]]) -> list[TaskId]:
         """Sources reach further by now; gives the tasks that have more to read.
 
