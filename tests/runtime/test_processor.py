@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -208,6 +209,16 @@ def test_rows_can_be_forwarded_as_mappings() -> None:
     for strange in ([1], "n", iter([row])):
         with pytest.raises(TopologyException, match=r"must be a pyarrow\.Table"):
             context.forward(strange, "one")
+
+
+def test_rows_of_a_table_without_columns_are_an_error() -> None:
+    """They were no rows, and nobody was told."""
+    context = TaskContext("app", TaskId(0, 0), {}, ("one",), {})
+    for table in (pa.table({"n": [1, 2]}).select([]), pa.Table.from_pandas(pd.DataFrame(index=range(2)))):
+        with pytest.raises(TopologyException, match=r"must have columns, but these 2 rows of a table have none"):
+            context.forward(table)
+    context.forward(pa.table({}))
+    assert sum(map(len, context.finish()[0]["one"])) == 0
 
 
 def test_rows_without_an_output_say_what_to_do() -> None:

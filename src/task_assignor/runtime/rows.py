@@ -16,7 +16,7 @@ import pyarrow as pa
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import exact_array, in_own_memory, not_a_table, padded, retyped, without_numpy
 from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import counted, failure
 
 Rows: TypeAlias = pa.Table | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Rows as those who write processors may give them: a table, one row as a mapping of columns to values, or several."""
@@ -31,10 +31,16 @@ def to_table(rows: Rows, schema: pa.Schema | None) -> pa.Table:
         schema: of rows that are mappings: their columns, null where a row has none; None: those that Arrow finds.
 
     Raises:
-        TopologyException: they are something else.
+        TopologyException: they are something else, or a table without any column.
         ValueError: a row has another column, or a value that its column cannot hold as it is.
     """
     if isinstance(rows, pa.Table):
+        if rows.num_rows and not rows.num_columns:
+            # Nothing but columns says in a file how many there are: they would be gone.
+            raise TopologyException(
+                f"Rows for an output must have columns, but these {counted(rows.num_rows, 'row')} of a table have none: an index of pandas "
+                "without a name is no column. Maybe select the columns that are wanted, or return None where there are no rows."
+            )
         return in_own_memory(rows)
     found = [rows] if isinstance(rows, Mapping) else rows
     if not isinstance(found, (list, tuple)) or not all(isinstance(row, Mapping) for row in found):
