@@ -33,9 +33,17 @@ def plain(field: pa.Field) -> pa.Field:
 
 
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column in that type. Of polars maps are lists of pairs, which Arrow 18 cannot cast to maps."""
+    """The column in that type. Of polars maps are lists of pairs, which Arrow 18 cannot cast to maps, and JSON is kept as larger texts,
+    which Arrow takes for another type of that name.
+    """  # noqa: D205
+    if column.type == kind:
+        return column
+    if isinstance(column.type, pa.BaseExtensionType):
+        return as_type(column.cast(column.type.storage_type), kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return as_type(column, kind.storage_type).cast(kind)
     try:
-        return column if column.type == kind else column.cast(kind)
+        return column.cast(kind)
     except pa.ArrowNotImplementedError:
         return pa.chunked_array([pa.array(_with_maps(column.to_pylist(), pa.list_(kind)), kind)])
 

@@ -1,0 +1,59 @@
+"""Aggregates by columns of rarer types, and folds to them: what polars makes of them comes back as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import Aggregate, TimeWindows, TopicSpec, WindowedAggregation
+from tests.runtime.memory_task import MemoryTask
+
+JSON: list[tuple[pa.DataType, list[Any]]] = (
+    [(pa.json_(), ["1", '{"a":2}']), (pa.json_(pa.large_string()), ["1", "[]"])] if hasattr(pa, "json_") else []
+)
+
+
+def _last(_: Any, record: Any) -> Any:
+    return record["x"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [(pa.uuid(), [bytes(16), bytes(range(16))]), (pa.bool8(), [0, 1]), (pa.list_(pa.int8()), [[1], []]), *JSON],
+    ids=str,
+)
+def test_windows_by_rarer_types(kind: pa.DataType, values: list[Any]) -> None:
+    """By JSON the run ended with the first batch: Arrow said that it cannot cast JSON to JSON."""
+    schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("x", kind)])
+    spec = TopicSpec("s", 4, schema, ("k",), "at")
+    stored = pa.array([values[0], values[1], values[0]], getattr(kind, "storage_type", kind))
+    x = pa.ExtensionArray.from_storage(kind, stored) if isinstance(kind, pa.BaseExtensionType) else stored
+    windowed = WindowedAggregation(
+        source="s", windows=TimeWindows(10), by=("k", "x"), aggregates={"n": Aggregate.count()}
+    )
+    task = MemoryTask(windowed.sub_topology("a", "out", [spec]), {"s": spec})
+    task.process({"s": pa.table([[1, 1, 1], [0, 1, 2], x], schema=schema)})
+    task.start()
+    found = task.process({"s": pa.table([[2], [50], x.slice(0, 1)], schema=schema)})
+    assert found is not None
+    assert found.schema.field("x").type == kind
+    expected = dict(zip([str(one) for one in x.to_pylist()], [2, 1, 2], strict=True))
+    assert {str(row["x"]): row["n"] for row in found.to_pylist()} == expected
+
+
+@pytest.mark.parametrize("kind", [found for found, _ in JSON], ids=str)
+def test_a_fold_may_give_json(kind: pa.DataType) -> None:
+    """So did what a function makes, if its type is JSON."""
+    schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("x", pa.string())])
+    spec = TopicSpec("s", 4, schema, ("k",), "at")
+    folded = WindowedAggregation(
+        source="s", windows=TimeWindows(10), aggregates={"x": Aggregate.fold(_last, "0", kind)}
+    )
+    task = MemoryTask(folded.sub_topology("a", "out", [spec]), {"s": spec})
+    task.process({"s": pa.table([[1, 1], [0, 1], ["1", "2"]], schema=schema)})
+    found = task.process({"s": pa.table([[1], [50], ["3"]], schema=schema)})
+    assert found is not None
+    assert found.schema.field("x").type == kind
+    assert found.column("x").to_pylist() == ["2"]
