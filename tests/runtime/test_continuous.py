@@ -30,7 +30,7 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.shells.signals import stopping_on_signals
+from task_assignor.runtime.shells.signals import stopping_on_signals, unbroken
 from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.runtime.topics import Topic
 from task_assignor.sdk import ConfigException
@@ -234,6 +234,28 @@ def test_signals_are_left_alone_where_they_are_ignored_and_outside_of_the_main_t
     thread.start()
     thread.join()
     assert (asked, handlers) == ([], [before])
+
+
+def test_what_is_unbroken_is_done_before_a_signal_comes() -> None:
+    """The second Ctrl-C came in the middle of a call of Java, of which PySpark printed a traceback."""
+    asked: list[str] = []
+    done: list[tuple[int, int]] = []
+
+    def call(signals: int) -> None:
+        with unbroken():
+            for _ in range(signals):
+                signal.raise_signal(signal.SIGINT)
+            done.append((signals, len(asked)))
+
+    with stopping_on_signals(asked.append):
+        call(1)
+        assert asked == ["Ctrl-C"]
+        with pytest.raises(KeyboardInterrupt):
+            call(1)
+        # It does not end.
+        with pytest.raises(KeyboardInterrupt):
+            call(2)
+    assert done == [(1, 0), (1, 1)]
 
 
 class Interrupted(LocalProcessLauncher):

@@ -15,6 +15,7 @@ import attrs
 import polars as pl
 import pyarrow as pa
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyspark.sql import SparkSession
 
 from task_assignor.builtin_assignors import StickyTaskAssignor
@@ -240,6 +241,34 @@ def test_clients_that_cannot_start_end_the_run_soon_with_the_reason(
         application.run()
 
     wait_until_idle(spark)
+
+
+def test_a_call_of_java_is_done_before_ctrl_c_comes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PySpark printed a traceback, and the connection to Java was lost."""
+    launcher = SparkLauncher(spark)
+    send = ClientServerConnection.send_command
+    presses: list[signal.Signals] = []
+
+    def interrupted(connection: ClientServerConnection, command: str) -> Any:
+        if presses:
+            signal.raise_signal(presses.pop())
+        return send(connection, command)
+
+    def handle(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", interrupted)
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        for call in (launcher.capacity, lambda: launcher.coordinator_host):
+            presses.append(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not [record.getMessage() for record in caplog.records if "sending command" in record.getMessage()]
 
 
 def test_more_clients_than_slots_are_refused_before_anything_starts(

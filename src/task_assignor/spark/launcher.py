@@ -26,6 +26,7 @@ from task_assignor.runtime import (
     LaunchPlan,
     pickle_bootstrap,
 )
+from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, named, said
 from task_assignor.spark.executors import is_decommissioned
@@ -86,6 +87,7 @@ class SparkLauncher:
         """The address at which Spark's executors reach the driver."""
         return driver_host(self.spark)
 
+    @unbroken()
     def start(self, plan: LaunchPlan) -> None:
         """Start the clients' jobs.
 
@@ -104,11 +106,13 @@ class SparkLauncher:
         if not slots:
             self._executor_due = time.monotonic() + _NO_EXECUTOR_S
 
+    @unbroken()
     def capacity(self) -> int:
         """How many slots the executors have that are there now."""
         context: Any = self.spark.sparkContext._jsc.sc()  # noqa: SLF001 (Spark has no public way to it)
         return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
+    @unbroken()
     def add(self, bootstrap: ClientBootstrap) -> None:
         """Start the job of one client more."""
         name = bootstrap.spec.name
@@ -137,6 +141,7 @@ class SparkLauncher:
         """Cancel the job of a client."""
         self._cancel(self._jobs[client])
 
+    @unbroken()
     def replace(self, client: str) -> None:
         """Start the job of a client again if it has ended; a lost Spark task is started again by Spark itself."""
         if not self._jobs[client].runs:
@@ -230,7 +235,8 @@ class SparkLauncher:
     def _cancel(self, job: _ClientJob) -> None:
         job.is_cancelled = True
         try:
-            self.spark.sparkContext.cancelJobGroup(job.group)
+            with unbroken():
+                self.spark.sparkContext.cancelJobGroup(job.group)
         except (Py4JError, OSError, AttributeError) as error:  # the session was stopped meanwhile, or its JVM has ended
             logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
 

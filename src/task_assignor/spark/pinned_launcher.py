@@ -23,6 +23,7 @@ from task_assignor.runtime import ClientBootstrap, ClientExit, Departure, Launch
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.machines.protocol import Alive, ToClient
 from task_assignor.runtime.shells.client_shell import ClientShell
+from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.runtime.shells.transport import connect
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.logs import logger_of
@@ -92,6 +93,7 @@ class PinnedLauncher:
         """The address at which Spark's executors reach the driver."""
         return driver_host(self.spark)
 
+    @unbroken()
     def start(self, plan: LaunchPlan) -> None:
         """Find a place for each client.
 
@@ -116,6 +118,7 @@ class PinnedLauncher:
         """How many of the clients have a place now."""
         return sum(client.executor is not None for client in self._clients.values())
 
+    @unbroken()
     def add(self, bootstrap: ClientBootstrap) -> None:
         """One client more looks for a place."""
         # What cannot travel shall be told before Spark is asked for anything.

@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, shown
@@ -72,6 +73,7 @@ class SparkSessionError(StreamsException):
     """A Spark session cannot run Streams clients, or could not be started; the message says what to change."""
 
 
+@unbroken()
 def driver_host(spark: SparkSession) -> str:
     """The address at which Spark's executors reach the driver."""
     return str(spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
@@ -82,7 +84,7 @@ def stop_session(spark: SparkSession) -> None:
 
     Java ends with this process in any case.
     """
-    with warnings.catch_warnings():
+    with unbroken(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
         spark.stop()
 
@@ -217,7 +219,8 @@ def needs_session(method: Callable[[L], T]) -> Callable[[L], T]:
     @functools.wraps(method)
     def wrapped(launcher: L) -> T:
         try:
-            return method(launcher)
+            with unbroken():
+                return method(launcher)
         except Exception as error:
             why = _why_gone(launcher.spark)
             if why is None:
