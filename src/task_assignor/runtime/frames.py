@@ -80,7 +80,12 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     import polars as pl
 
     known = [field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema]
-    frame = pl.from_arrow(table.cast(pa.schema(known)))
+    table = table.cast(pa.schema(known))
+    for place, column in enumerate(table.columns):
+        if pa.types.is_fixed_size_list(column.type) and column.null_count:
+            # Of a part of an array it takes all values, and says that there are too many.
+            table = table.set_column(place, table.schema.field(place), column.take(pa.array(np.arange(len(column)))))
+    frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
 
