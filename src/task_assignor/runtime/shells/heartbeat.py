@@ -55,8 +55,9 @@ def beat(parent: int, descriptor: int, interval_s: float, patience_s: float, ali
             state = told.stdout.strip()[:1]
         return state in (b"T", b"t")
 
-    # Ctrl-C reaches the whole process group; it is for the application.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches the whole process group, and so may SIGTERM; they are for the application, and for the client, which may hang.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     step = 0.05
