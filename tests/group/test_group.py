@@ -26,7 +26,14 @@ from task_assignor.group import (
     plan_topics,
     spread_over_consumers,
 )
-from task_assignor.group.consumers import ConsumerMember, GroupTopics, RangeAssignor
+from task_assignor.group.consumers import (
+    ConsumerMember,
+    CopartitionedAssignor,
+    GroupTopics,
+    RangeAssignor,
+    StickyAssignor,
+    StickyStreamJoinAssignor,
+)
 from task_assignor.sdk import (
     ApplicationState,
     AssignedTask,
@@ -442,6 +449,14 @@ def test_every_rebalance_has_a_fresh_assignor() -> None:
         (lambda: RangeAssignor().assign({"t": 1}, []), r"The topics \(\{'t': 1\}\) must be GroupTopics"),  # type: ignore[arg-type]
         (lambda: RangeAssignor().assign(GroupTopics({}), {"m": 1}), r"The members .* must be a list of ConsumerMember"),  # type: ignore[dict-item]
         (lambda: GroupTopics(["t"]), r"The topics \(\['t'\]\) must be a mapping"),  # type: ignore[arg-type]
+        (lambda: GroupTopics({1: 1}), r"The name of a topic \(1\) must be a string"),  # type: ignore[dict-item]
+        *(
+            (
+                lambda assignor=assignor: assignor.user_data({"t": [0]}, 1),
+                r"must be an Assignment. Maybe answer.to_assignment",
+            )
+            for assignor in (StickyAssignor(), StickyStreamJoinAssignor(), CopartitionedAssignor())
+        ),
         (lambda: GroupTopics({"t": 1}, {"t": ["a"]}), "racks of a partition of the topic 't' must be several strings"),
     ],
 )

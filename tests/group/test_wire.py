@@ -194,7 +194,12 @@ def test_java_texts_are_in_modified_utf_8(text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: encode_subscription(Subscription(("x" * 2**15,))), "int16"),
+        (
+            lambda: encode_subscription(Subscription(("x" * 2**15,))),
+            r"'xxx.*' is too long for UTF-8, .*: 32768 .* int16",
+        ),
+        (lambda: encode_subscription(Subscription(user_data=3)), r"The value \(3\) must be bytes"),  # type: ignore[arg-type]
+        (lambda: encode_assignment(Assignment((), [1])), r"The value \(\[1\]\) must be bytes"),  # type: ignore[arg-type]
         (lambda: encode_subscription(Subscription(generation_id=2**31)), "int32"),
         (lambda: encode_subscription(Subscription(), -1), "-1"),
         *(
@@ -226,6 +231,14 @@ def test_java_texts_are_in_modified_utf_8(text: str) -> None:
 def test_what_does_not_fit_is_named(make: Any, told: str) -> None:
     with pytest.raises(WireFormatException, match=told):
         make()
+
+
+@pytest.mark.parametrize("decode", [decode for decode, _ in DECODERS.values()])
+@pytest.mark.parametrize("wrong", ["00000000", 7])
+def test_what_is_no_bytes_is_refused_by_decoders(decode: Any, wrong: Any) -> None:
+    """They were errors of Python: of a slice, or of the module struct."""
+    with pytest.raises(WireFormatException, match=r"The value \(.*\) must be bytes"):
+        decode(wrong)
 
 
 def test_version_probing_reads_the_versions_alone() -> None:

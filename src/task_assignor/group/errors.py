@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from task_assignor.sdk import AssignmentError, StreamsException
+from task_assignor.sdk import Assignment, AssignmentError, StreamsException
 from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
@@ -20,6 +20,14 @@ def check_text(what: str, value: object) -> None:
     """Raise GroupException if a value is no string."""
     if not isinstance(value, str):
         raise GroupException(f"{what} ({shown(value)}) must be a string.")
+
+
+def check_assignment(assignment: object) -> None:
+    """Raise GroupException if this is not what a member was given."""
+    if not isinstance(assignment, Assignment):
+        raise GroupException(
+            f"The assignment of a member ({shown(assignment)}) must be an Assignment. Maybe answer.to_assignment(member_id)."
+        )
 
 
 def list_of(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, ...]:

@@ -16,6 +16,7 @@ from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.general import Problem, Racks, place
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
+from task_assignor.group.errors import check_assignment
 from task_assignor.group.wire import (
     StickyUserData,
     WireFormatException,
@@ -97,6 +98,7 @@ class StickyAssignor(ConsumerAssignor):
 
     def user_data(self, assignment: Assignment, generation: int) -> bytes | None:
         """Version 1: what it was given, and the generation."""
+        check_assignment(assignment)
         if not assignment.partitions:
             return None
         return encode_sticky_user_data(StickyUserData(dict(by_topic(assignment.partitions)), generation))

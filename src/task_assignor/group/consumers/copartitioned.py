@@ -11,7 +11,7 @@ from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.copies import ItemClass, spread
 from task_assignor.group.consumers.table import NOBODY, Claim, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
-from task_assignor.group.errors import GroupException
+from task_assignor.group.errors import GroupException, check_assignment
 from task_assignor.group.wire import (
     CopartitionedUserData,
     WireFormatException,
@@ -81,6 +81,7 @@ class CopartitionedAssignor(ConsumerAssignor):
 
     def user_data(self, assignment: Assignment, generation: int) -> bytes | None:
         """What it was given, standbys too, and the generation."""
+        check_assignment(assignment)
         if assignment.user_data is None and not assignment.partitions:
             return None
         try:

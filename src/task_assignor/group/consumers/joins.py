@@ -10,6 +10,7 @@ from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
+from task_assignor.group.errors import check_assignment
 from task_assignor.group.wire import (
     StreamJoinUserData,
     WireFormatException,
@@ -51,6 +52,7 @@ class StickyStreamJoinAssignor(ConsumerAssignor):
     def user_data(self, assignment: Assignment, generation: int) -> bytes | None:
         """The numbers it was given, and the epoch that came with them."""
         del generation
+        check_assignment(assignment)
         try:
             epoch = decode_stream_join_epoch(assignment.user_data)
         except WireFormatException:

@@ -30,6 +30,8 @@ def _names(topics: Iterable[str]) -> tuple[str, ...]:
 def _counts(counts: Mapping[str, int]) -> Mapping[str, int]:
     if not isinstance(counts, Mapping):
         raise GroupException(f"The topics ({shown(counts)}) must be a mapping from names to numbers of partitions.")
+    for topic in counts:
+        check_text("The name of a topic", topic)
     return {topic: count_of(topic, count) for topic, count in counts.items()}
 
 
@@ -42,7 +44,7 @@ class GroupTopics:
         racks: topic -> racks that hold a replica, partition by partition; None, or a topic that is missing: not known.
 
     Raises:
-        GroupException: a number of partitions is negative or none, all of them are more than 50 million, or the racks are
+        GroupException: a name is no string, a number of partitions is negative or none, all of them are more than 50 million, or the racks are
             not those of all partitions.
     """
 

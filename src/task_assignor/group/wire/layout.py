@@ -24,11 +24,21 @@ class WireFormatException(StreamsException, ValueError):
     """Bytes cannot be read as the format that they should be, or a value does not fit into the format."""
 
 
+def _bytes(data: Any) -> bytes:
+    # bytes(3) are three zeros, and bytes([1]) is one byte: neither is what somebody meant.
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    advice = " Maybe bytes.fromhex(...)." if isinstance(data, str) else ""
+    raise WireFormatException(f"The value ({shown(data)}) must be bytes.{advice}")
+
+
 @attrs.define
 class Source:
     """Bytes, and how far they have been read."""
 
-    data: bytes
+    data: bytes = attrs.field(converter=_bytes)
     position: int = 0
 
     @property
@@ -158,7 +168,7 @@ class Blob:
 
     name: str
     length: Whole
-    encode: Callable[[Any], bytes] = bytes
+    encode: Callable[[Any], bytes] = _bytes
     decode: Callable[[bytes], Any] = bytes
     nullable: bool = False
     unit: int = 1
@@ -173,9 +183,17 @@ class Blob:
             return self.length.write(-1, version)
         try:
             data = self.encode(value)
+        except WireFormatException:
+            raise
         except (TypeError, AttributeError, ValueError):
             raise WireFormatException(f"{shown(value)} cannot be encoded.") from None
-        return self.length.write(len(data) // self.unit, version) + data
+        size = len(data) // self.unit
+        try:
+            return self.length.write(size, version) + data
+        except WireFormatException:
+            raise WireFormatException(
+                f"{shown(value)} is too long for {self.name}: {size} does not fit into an {self.length.name}."
+            ) from None
 
     def read(self, source: Source, version: int, /) -> Any:
         """Length and content."""
