@@ -436,6 +436,20 @@ def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], s
         source(spark, **options)
 
 
+@pytest.mark.parametrize(
+    ("option", "choices"), [("offsets", "false or true"), ("startingOffsets", "earliest or latest")]
+)
+def test_a_wrong_value_of_an_option_is_refused_with_those_that_there_are(
+    tmp_path: Path, option: str, choices: str
+) -> None:
+    """It was called an option that is not known."""
+    write_topic(tmp_path, "t", pa.table({"key": [1]}), partitions=1, key=["key"])
+    options = {"topics_root": str(tmp_path), "topic": "t"}
+    schema = TaskAssignorSource(options).schema()
+    with pytest.raises(ConfigException, match=rf"The option {option} \('tru'\) .* must be {choices}"):
+        TaskAssignorSource({**options, option: "tru"}).streamReader(schema)
+
+
 # A session of Spark Connect needs packages that are not ours; what counts is its type.
 CONNECT = """
 import sys, types

@@ -367,7 +367,9 @@ class TaskAssignorSource(DataSource):
     def _choice(self, key: str, choices: tuple[str, str]) -> str:
         given = str(self.options.get(key) or choices[0]).lower()
         if given not in choices:
-            raise ConfigException(f"The option {key} ({shown(given)}) of format {FORMAT!r} is not known. {_OPTIONS}")
+            raise ConfigException(
+                f"The option {key} ({shown(given)}) of format {FORMAT!r} must be {choices[0]} or {choices[1]}. {_OPTIONS}"
+            )
         return given
 
     @property
