@@ -22,7 +22,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from task_assignor.runtime import ClientException
-from task_assignor.spark import SparkLauncher, SparkSessionError, check_session, find_java, spark_session
+from task_assignor.spark import (
+    PinnedLauncher,
+    SparkLauncher,
+    SparkSessionError,
+    check_session,
+    find_java,
+    register_source,
+    spark_session,
+)
 from task_assignor.spark.jobs import short_reason
 from task_assignor.spark.session import _forward, _master_problems, _require_master
 from task_assignor.spark.shipping import _archive, sent_function
@@ -227,6 +235,37 @@ def test_a_python_of_an_executor_that_lacks_what_is_needed_is_named() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("make", [SparkLauncher, PinnedLauncher, register_source, lambda one: check_session(one, 1)])
+@pytest.mark.parametrize("wrong", [None, "local[5,1000]"])
+def test_what_is_no_session_is_refused_at_once(make: Any, wrong: Any) -> None:
+    """A launcher took it, and the run ended with an error of Python."""
+    with pytest.raises(SparkSessionError, match=r"The session \(.*\) must be a pyspark.sql.SparkSession"):
+        make(wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"clients": 0}, r"The clients \(0\) of a session must be an int of at least 1"),
+        ({"clients": "4"}, r"The clients \('4'\) of a session"),
+        ({"config": ["a"]}, r"The config \(\['a'\]\) of a session must be a mapping"),
+    ],
+)
+def test_wrong_arguments_of_a_session_are_named(arguments: dict[str, Any], said: str) -> None:
+    """No clients were started with one slot, and others were errors of Python."""
+    with pytest.raises(SparkSessionError, match=said):
+        spark_session(**arguments)
+
+
+@pytest.mark.parametrize("cpus", ["x", "0", "-1", "1.5"])
+def test_a_wrong_number_of_cores_of_a_spark_task_is_named(cpus: str) -> None:
+    conf = pyspark.SparkConf(loadDefaults=False, _jvm=None).set("spark.task.cpus", cpus)
+    context = SimpleNamespace(master="local[5,1000]", getConf=lambda: conf, _jsc=object())
+    session: Any = SimpleNamespace(sparkContext=context)
+    with pytest.raises(SparkSessionError, match=rf"spark.task.cpus \('{cpus}'\) must be an integer of at least 1"):
+        check_session(session, 4)
+
+
 def test_another_master_than_that_of_the_active_session_is_refused(spark: SparkSession) -> None:
     with pytest.raises(
         SparkSessionError, match=r"active already, with the master local\[5,1000\], so none .* local\[7,1000\]"

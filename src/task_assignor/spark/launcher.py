@@ -31,7 +31,7 @@ from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, named, said
 from task_assignor.spark.executors import is_decommissioned
 from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, short_reason
-from task_assignor.spark.session import check_session, driver_host, needs_session
+from task_assignor.spark.session import check_session, driver_host, needs_session, require_classic
 from task_assignor.spark.shipping import sent_function, ship_package
 
 _NO_EXECUTOR_S: Final = 15
@@ -69,9 +69,13 @@ class SparkLauncher:
 
     Args:
         spark: the session; `spark_session()` makes a suitable one, any other is checked when the run starts.
+
+    Raises:
+        SparkSessionError: it is no session, or one of Spark Connect.
     """
 
     def __init__(self, spark: SparkSession) -> None:
+        require_classic(spark)
         self.spark = spark
         self._group = ""
         self._jobs: dict[str, _ClientJob] = {}

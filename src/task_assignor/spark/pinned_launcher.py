@@ -30,7 +30,14 @@ from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
 from task_assignor.spark.executors import Executor, live_executors
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
-from task_assignor.spark.session import SparkSessionError, check_session, driver_host, is_local, needs_session
+from task_assignor.spark.session import (
+    SparkSessionError,
+    check_session,
+    driver_host,
+    is_local,
+    needs_session,
+    require_classic,
+)
 from task_assignor.spark.shipping import ship_package
 
 _LOOK_EVERY_S: Final = 0.2
@@ -77,9 +84,13 @@ class PinnedLauncher:
 
     Args:
         spark: the session; `spark_session()` makes a suitable one, any other is checked when the run starts.
+
+    Raises:
+        SparkSessionError: it is no session, or one of Spark Connect.
     """
 
     def __init__(self, spark: SparkSession) -> None:
+        require_classic(spark)
         self.spark = spark
         self._clients: dict[str, _Client] = {}
         self._door: Door | None = None

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.integers import is_whole
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, shown
 from task_assignor.spark.java import prepare_java
@@ -117,8 +118,14 @@ def spark_session(
 
     Raises:
         JavaNotFoundError: there is no usable Java.
-        SparkSessionError: Spark did not start, the session cannot run the clients, or one with another master is active.
+        SparkSessionError: an argument is wrong, Spark did not start, the session cannot run the clients, or one with another master is active.
     """
+    if not is_whole(clients) or clients < 1:
+        raise SparkSessionError(f"The clients ({shown(clients)}) of a session must be an int of at least 1.")
+    if not isinstance(config or {}, Mapping):
+        raise SparkSessionError(
+            f"The config ({shown(config)}) of a session must be a mapping. Maybe {{'spark.executor.memory': '2g'}}."
+        )
     given = {key: str(value) for key, value in (config or {}).items()}
     # A session is active in the thread that made it; its context is there for all.
     has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
@@ -138,7 +145,7 @@ def spark_session(
     if active is None:
         submitted = _submitted()
         master = master or submitted.get("spark.master")
-        cpus = int((submitted | given).get(_TASK_CPUS) or 1)
+        cpus = _cpus((submitted | given).get(_TASK_CPUS))
         _raise_if_any(_master_problems(master, clients, cpus) if master else [])
         master = master or f"local[{(clients + 1) * cpus},{MAX_FAILURES}]"
         conf = SparkConf(loadDefaults=False)
@@ -176,7 +183,7 @@ def check_session(spark: SparkSession, clients: int) -> None:
         _raise_if_any(["The session was stopped. Start one with `spark_session()`."])
     conf = context.getConf()
     master = str(context.master)
-    problems = _master_problems(master, clients, int(conf.get(_TASK_CPUS) or 1))
+    problems = _master_problems(master, clients, _cpus(conf.get(_TASK_CPUS)))
     if _LOCAL.fullmatch(master) is None:
         failures = int(conf.get("spark.task.maxFailures") or 4)
         if failures < _FEW_FAILURES:
@@ -199,17 +206,34 @@ def check_session(spark: SparkSession, clients: int) -> None:
     _raise_if_any(problems)
 
 
+def _cpus(text: str | None) -> int:
+    """How many cores a slot is.
+
+    Raises:
+        SparkSessionError: the setting says no such number.
+    """
+    if not text:
+        return 1
+    if not (text.isdecimal() and int(text)):
+        raise SparkSessionError(f"The setting {_TASK_CPUS} ({shown(text)}) must be an integer of at least 1.")
+    return int(text)
+
+
 def require_classic(spark: object) -> None:
     """Refuse a session of Spark Connect: it has no driver of ours, where the coordinator could be.
 
     Raises:
-        SparkSessionError: it is one.
+        SparkSessionError: it is one, or no session at all.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise SparkSessionError(
             "The session is a Spark Connect session; Streams clients, topics and results need a classic one. Maybe run the "
             "program on the driver's side, with `spark_session(master)` or spark-submit. Results can be read over Spark "
             "Connect as plain Parquet: Output(..., format='parquet')."
+        )
+    if not hasattr(spark, "sparkContext"):
+        raise SparkSessionError(
+            f"The session ({shown(spark)}) must be a pyspark.sql.SparkSession. Maybe spark_session(), which starts one."
         )
 
 
