@@ -194,6 +194,23 @@ def test_an_application_in_place_of_its_metrics_is_told(export: Any, tmp_path: P
         held.enter_context(export(application, *more))
 
 
+@pytest.mark.parametrize(
+    ("export", "arguments", "said"),
+    [
+        (metrics_on_port, ("9464",), r"The port \('9464'\) for metrics must be an int from 0 to 65535"),
+        (metrics_on_port, (True,), r"The port \(True\) for metrics must be an int"),
+        (metrics_on_port, (70_000,), r"The port \(70000\) for metrics must be an int"),
+        (metrics_on_port, (0, None), r"The host \(None\) for metrics must be a str"),
+        (metrics_in_file, (None,), r"The file for metrics \(None\) must be a path"),
+        (metrics_in_file, ("a\0b",), r"The file for metrics \('a.*b'\) must be a path"),
+    ],
+)
+def test_what_is_no_address_and_no_path_is_named(export: Any, arguments: tuple[Any, ...], said: str) -> None:
+    """They were errors of Python."""
+    with pytest.raises(ConfigException, match=said), export(Metrics("shop"), *arguments):
+        pass
+
+
 def test_a_file_has_them_from_the_beginning_to_the_end(tmp_path: Path) -> None:
     metrics = Metrics("shop")
     file = tmp_path / "streams.prom"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from task_assignor.runtime.metrics import METRICS, Metrics, labels_of
 from task_assignor.sdk import ConfigException, MissingExtraException
 from task_assignor.sdk.files import replace_file
+from task_assignor.sdk.integers import is_whole
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import shown
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 _FILE_EVERY_S: Final = 5.0
+_LAST_PORT: Final = 65_535
 _LONGEST_END_S: Final = 30.0
 """At the end the last file is waited for so long."""
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,7 +43,7 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
         The port.
 
     Raises:
-        ConfigException: the address cannot be had, or these are no metrics.
+        ConfigException: the address cannot be had, or is none, or these are no metrics.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -66,9 +68,15 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
             _log.debug("metrics: %s", format % values)
 
     _check(metrics)
+    if not is_whole(port) or not 0 <= port <= _LAST_PORT:
+        raise ConfigException(f"The port ({shown(port)}) for metrics must be an int from 0 to {_LAST_PORT}.")
+    if not isinstance(host, str):
+        raise ConfigException(
+            f"The host ({shown(host)}) for metrics must be a str. Maybe '0.0.0.0', for all addresses."
+        )
     try:
         server = ThreadingHTTPServer((host, port), Handler)
-    except (OSError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigException(f"Metrics cannot be served on {host}:{port}: {error}. Maybe another port.") from error
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="metrics-port", daemon=True).start()
@@ -99,6 +107,8 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
         raise ConfigException(
             f"The every_s ({shown(every_s)}) of a file for metrics must be a number of seconds above 0."
         )
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise ConfigException(f"The file for metrics ({shown(path)}) must be a path. Maybe 'streams.prom'.")
     file = Path(path)
     try:
         replace_file(file, metrics.to_prometheus().encode())
