@@ -217,12 +217,12 @@ def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> 
 
 
 def new_specs(many: int, taken: Collection[str] = ()) -> list[ClientSpec]:
-    """So many clients, of names that are not taken.
+    """So many clients more, of names that are not taken.
 
     Raises:
         ClientException: too many.
     """
-    if many > MOST_CLIENTS:
-        raise ClientException(f"The clients ({many}) must be at most {MOST_CLIENTS}.")
+    if many + len(taken) > MOST_CLIENTS:
+        raise ClientException(f"The clients ({many + len(taken)}) must be at most {MOST_CLIENTS}.")
     names = (name for number in count(1) if (name := f"client-{number}") not in taken)
     return [ClientSpec(name) for name in islice(names, max(many, 0))]
