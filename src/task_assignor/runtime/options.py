@@ -75,7 +75,8 @@ class RuntimeOptions:
         assignor_timeout_ms: the run fails if the assignor has not decided in this time.
         stop_timeout_ms: after `request_stop` the batches in progress may take so long; then they are left undone.
         startup_timeout_ms: the run fails if not enough clients are there in this time.
-        min_clients: the run begins when so many clients are there; None: all. At most as many as there are.
+        min_clients: the run begins when so many clients are there, at most as many as there are; None: all or, of Spark after ten
+            seconds, those that have slots.
         rejoin_timeout_ms: a client that lost its connection tries so long to find the coordinator again.
         snapshot_changelog_bytes: a client writes a snapshot of a task when its changelogs have grown by so much since the
             last one, or by 2 048 batches, those of active tasks also into the run folder; 0: never for that reason. At the
