@@ -195,17 +195,27 @@ def test_a_broken_description_is_named(tmp_path: Path) -> None:
     [
         ({"name": "a/b"}, "The topic name"),
         ({"partitions": 0}, r"partitions \(0\) of topic t must be an int of at least 1"),
+        ({"partitions": 2**31}, "must be an int of at least 1, and at most 10000000"),
         ({"key": ()}, "needs at least one key column"),
         ({"key": ("key", "n", "key")}, r"The key of topic t names a column twice: \['key', 'n', 'key'\]"),
         ({"key": ("x",)}, r"no column 'x'. Its columns are \['key', 'at', 'n'\]"),
         ({"timestamp": "key"}, "must be a timestamp or an integer"),
         ({"racks": [{"a"}]}, "2 partitions, but racks for 1"),
+        ({"racks": "eu-1"}, "2 partitions, but racks for 1"),
+        ({"racks": [{"a"}, {7}]}, "A rack of topic t must be a text, not 7"),
+        ({"racks": [7, None]}, "A rack of topic t must be a text, not 7"),
     ],
 )
 def test_a_wrong_description_is_refused(change: dict[str, object], message: str) -> None:
     given: dict[str, object] = {"name": "t", "partitions": 2, "schema": ROWS.schema, "key": ("key",), **change}
     with pytest.raises(TopicException, match=message):
         TopicSpec(**given)  # type: ignore[arg-type]
+
+
+def test_one_rack_may_be_given_as_a_text() -> None:
+    """Each of its letters was a rack, and nobody was told."""
+    spec = TopicSpec("t", 3, ROWS.schema, ("key",), racks=["eu-1", None, ("eu-1", "eu-2")])
+    assert spec.racks == (frozenset({"eu-1"}), None, frozenset({"eu-1", "eu-2"}))
 
 
 def test_rows_that_do_not_fit_are_refused_and_nothing_stays(tmp_path: Path) -> None:

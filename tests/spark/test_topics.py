@@ -169,7 +169,9 @@ def test_ctrl_c_ends_the_jobs_of_a_topic_and_the_users_group_stays_as_it_was(
         ({"key": ["ratio"]}, "double cannot be a key"),
         ({"partitions": 0}, "must be an int of at least 1"),
         ({"sort_by_timestamp": True}, "Maybe add timestamp="),
-        ({"segment_rows": 0}, "must be at least 1"),
+        ({"segment_rows": 0}, "must be an int of at least 1"),
+        ({"segment_rows": "many"}, r"segment_rows \('many'\) must be an int of at least 1"),
+        ({"key": "number", "racks": ["eu-1"]}, "2 partitions, but racks for 1"),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_runs(

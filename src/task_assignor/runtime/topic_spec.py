@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -10,6 +11,9 @@ import pyarrow as pa
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.keys import key_type_name
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
+
+MAX_PARTITIONS: Final = 10_000_000
+"""With more the memory for their offsets may be gone before a task has begun."""
 
 
 def check_name(what: str, name: object) -> None:
@@ -32,13 +36,18 @@ def check_key(topic: str, key: Sequence[str]) -> None:
         raise TopicException(f"The key of topic {topic} names a column twice: {list(key)}.")
 
 
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    """Names that were given as a sequence, or as one text."""
+def _names(given: Iterable[str]) -> tuple[str, ...]:
+    """Names that were given as several, or as one text."""
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
 
 
 def _rack_sets(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:
-    return None if racks is None else tuple(None if rack is None else frozenset(rack) for rack in racks)
+    """Racks per partition as a spec has them."""
+    if racks is None:
+        return None
+    # A text is no list of letters.
+    each = [racks] if isinstance(racks, str) else racks
+    return tuple(None if found is None else frozenset(_names(found)) for found in each)
 
 
 @attrs.frozen
@@ -47,11 +56,11 @@ class TopicSpec:
 
     Args:
         name: its name.
-        partitions: number of partitions, at least 1.
+        partitions: number of partitions, 1 to 10 000 000.
         schema: columns of its rows.
         key: key columns; equal keys are in one partition (see `keys`).
         timestamp: column with the time of the event: a timestamp, or an integer of milliseconds; None: it has none.
-        racks: racks that hold a replica, per partition (None: unknown); None: unknown for all.
+        racks: racks that hold a replica, per partition (one, several, or None: unknown); None: unknown for all.
 
     Raises:
         TopicException: something of it is not allowed.
@@ -66,9 +75,9 @@ class TopicSpec:
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
-        if type(self.partitions) is not int or self.partitions < 1:
+        if type(self.partitions) is not int or not 1 <= self.partitions <= MAX_PARTITIONS:
             raise TopicException(
-                f"The partitions ({self.partitions!r}) of topic {self.name} must be an int of at least 1."
+                f"The partitions ({self.partitions!r}) of topic {self.name} must be an int of at least 1, and at most {MAX_PARTITIONS}."
             )
         if not isinstance(self.schema, pa.Schema):
             raise TopicException(f"The schema ({self.schema!r}) of topic {self.name} must be a pyarrow.Schema.")
@@ -107,6 +116,11 @@ class TopicSpec:
                     f"The timestamp column {self.timestamp!r} of topic {self.name} has type {kind}; "
                     "it must be a timestamp or an integer of milliseconds since the epoch."
                 )
+        strange = [
+            rack for found in self.racks or () if found is not None for rack in found if not isinstance(rack, str)
+        ]
+        if strange:
+            raise TopicException(f"A rack of topic {self.name} must be a text, not {shown(strange[0])}.")
         if self.racks is not None and len(self.racks) != self.partitions:
             raise TopicException(
                 f"Topic {self.name} has {counted(self.partitions, 'partition')}, but racks for {len(self.racks)} were given."

@@ -433,8 +433,8 @@ def append_topic(
 
 
 def _first_of(rows: Any, name: str, segment_rows: int) -> tuple[pa.Table, Iterator[pa.Table]]:
-    if segment_rows < 1:
-        raise TopicException(f"The segment_rows ({segment_rows}) must be at least 1.")
+    if type(segment_rows) is not int or segment_rows < 1:
+        raise TopicException(f"The segment_rows ({segment_rows!r}) must be an int of at least 1.")
     tables = as_tables(rows, f"topic {name!r}")
     first = next(tables, None)
     if first is None:

@@ -63,8 +63,8 @@ def write_topic(
             f"The rows of a topic written by Spark must be a pyspark.sql.DataFrame, not {shown(frame)}. The order is "
             "write_topic(frame, root, name, ...); other rows are for task_assignor.runtime.write_topic(root, name, rows, ...)."
         )
-    if segment_rows < 1:
-        raise TopicException(f"The segment_rows ({segment_rows}) must be at least 1.")
+    if type(segment_rows) is not int or segment_rows < 1:
+        raise TopicException(f"The segment_rows ({segment_rows!r}) must be an int of at least 1.")
     if sort_by_timestamp and timestamp is None:
         raise TopicException(
             f"Topic {name!r} cannot be sorted by timestamp: it has no timestamp column. Maybe add timestamp=..."
@@ -72,7 +72,7 @@ def write_topic(
     spark = frame.sparkSession
     require_classic(spark)
     ship_package(spark)
-    spec = TopicSpec(name, partitions, _arrow_schema(name, frame), tuple(key), timestamp, _frozen(racks))
+    spec = TopicSpec(name, partitions, _arrow_schema(name, frame), key, timestamp, racks)
     builder = TopicBuilder.create(root, spec)
     shuffle = Shuffle(builder.root, builder.scratch, tuple(key), partitions, spec.schema)
     try:
@@ -114,10 +114,6 @@ def _arrow_schema(topic: str, frame: DataFrame) -> pa.Schema:
                 f"{field.dataType.simpleString()}. Maybe cast it to another type."
             ) from error
     return pa.schema(fields)
-
-
-def _frozen(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[str] | None, ...] | None:
-    return None if racks is None else tuple(None if rack is None else frozenset(rack) for rack in racks)
 
 
 def _shuffle(frame: DataFrame, shuffle: Shuffle) -> Sequence[Shuffled]:
