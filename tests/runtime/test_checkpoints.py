@@ -40,8 +40,8 @@ def test_a_checkpoint_counts_where_nothing_can_be_deleted(
     log = CommitLog("run", storage=storage)
     opening = log.open_epoch("app", "somebody", 0)
 
-    def refuse(names: Iterable[str]) -> None:
-        raise PermissionError(errno.EACCES, "no permission to delete", *names)
+    def refuse(_: Iterable[str]) -> None:
+        raise PermissionError(errno.EACCES, "no permission to delete")
 
     with monkeypatch.context() as patched:
         patched.setattr(storage, "delete", refuse)
@@ -53,8 +53,11 @@ def test_a_checkpoint_counts_where_nothing_can_be_deleted(
                 assert log.checkpoint().number == number
         assert not log._recent
     assert [record.getMessage() for record in caplog.records] == [
-        f"What checkpoint {number} has replaced could not be deleted" for number in (4, 8, 12)
+        f"What checkpoint {number} has replaced could not be deleted: PermissionError: [Errno 13] no permission to delete"
+        for number in (4, 8, 12)
     ]
+    # A page of Python for each did not say more.
+    assert not any(record.exc_info for record in caplog.records)
     log.append(CommitRecord(13, "app", opening.epoch, 0, 13))
     log.write_checkpoint(13, SavedProgress())
     assert [int(name[-17:-5]) for name in storage.list("commits")] == [13]

@@ -28,7 +28,7 @@ import attrs
 import msgspec
 
 from task_assignor.runtime.compaction import Compaction, Upkeep
-from task_assignor.runtime.disk import advice_to_read
+from task_assignor.runtime.disk import advice_to_read, warn
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value
@@ -216,10 +216,10 @@ class Checkpoints:
             # an older one than `before`, and has files in it that were replaced in this one's past, but not in its own.
             if not self.is_replaced(checkpoint.epoch):
                 self._tidy(before, checkpoint, now_ms)
-        except OSError:
+        except OSError as error:
             # It takes up space, and is looked for again with the next checkpoint.
             self._looks_for_orphans = True
-            _log.warning("What checkpoint %d has replaced could not be deleted", checkpoint.number, exc_info=True)
+            warn(_log, error, "What checkpoint %d has replaced could not be deleted", checkpoint.number)
         return checkpoint
 
     def is_replaced(self, epoch: int) -> bool:

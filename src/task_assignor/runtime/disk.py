@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Final
 
 from task_assignor.runtime.machines.encoding import NewerFormatError
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.text import failure
 
 DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
 _NOT_WRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -46,6 +48,18 @@ def _is_short(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (
         isinstance(error, OSError) and (error.errno in _SHORT or (error.errno is None and text in str(error)))
     )
+
+
+def warn(log: logging.Logger, error: BaseException, what: str, *values: object) -> None:
+    """Log that something could not be done, which matters so little that all goes on: what the disk or we say of it in one line, else with the traceback.
+
+    Args:
+        log: where.
+        error: why not; it is being handled.
+        what: what could not be done, as the beginning of a sentence, with places for `values`.
+        values: what belongs there.
+    """
+    log.warning(f"{what}: %s", *values, failure(error), exc_info=not isinstance(error, (OSError, StreamsException)))  # noqa: G004 (the values stay apart)
 
 
 @contextmanager

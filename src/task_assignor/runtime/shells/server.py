@@ -12,7 +12,7 @@ from contextlib import suppress
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
 from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.disk import DISK_ADVICE, disk_errors
+from task_assignor.runtime.disk import DISK_ADVICE, disk_errors, warn
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.machines.coordinator import Coordinator
@@ -102,9 +102,9 @@ def _write_checkpoint(
 ) -> None:
     try:
         checkpoint = commits.write_checkpoint(number, state)
-    except Exception:  # noqa: BLE001 -- nobody else would hear of it
+    except Exception as error:  # noqa: BLE001 -- nobody else would hear of it
         # It saves time and space later, nothing more.
-        _log.warning("The checkpoint of commit %d could not be written", number, exc_info=True)
+        warn(_log, error, "The checkpoint of commit %d could not be written", number)
     else:
         if checkpoint is not None:
             written(checkpoint)
@@ -113,8 +113,8 @@ def _write_checkpoint(
 def _delete(commits: CommitLog, names: Sequence[str]) -> None:
     try:
         commits.layout.storage.delete(names)
-    except OSError:
-        _log.warning("Files that nobody needs any more could not be deleted: %s", ", ".join(names), exc_info=True)
+    except OSError as error:
+        warn(_log, error, "Files that nobody needs any more could not be deleted (%s)", ", ".join(names))
 
 
 class CoordinatorServer:

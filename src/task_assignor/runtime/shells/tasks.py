@@ -13,6 +13,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import text_of
+from task_assignor.runtime.disk import warn
 from task_assignor.runtime.errors import TaskCorruptedException, TaskMigratedException
 from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed, SnapshotWritten
@@ -225,7 +226,7 @@ class TasksHere:
             return task.snapshot()
         except OSError as error:
             # A snapshot saves time and space later, nothing more.
-            _log.warning("The snapshot of task %s could not be written", task.task, exc_info=True)
+            warn(_log, error, "The snapshot of task %s could not be written", task.task)
             return SnapshotFailed(text_of(error))
 
     def share(self, job: Share) -> TaskSnapshot | SnapshotFailed:
@@ -233,9 +234,7 @@ class TasksHere:
         try:
             return share_snapshot(self._environment, job.task, job.written, job.newest)
         except Exception as error:  # noqa: BLE001 - it travels to the application; the task goes on
-            _log.warning(
-                "The snapshot of task %s could not be written to %s", job.task, self._bootstrap.run_dir, exc_info=True
-            )
+            warn(_log, error, "The snapshot of task %s could not be written to %s", job.task, self._bootstrap.run_dir)
             return SnapshotFailed(text_of(error))
 
     def close(self) -> None:
