@@ -70,11 +70,19 @@ def test_names_do_not_lead_out_of_their_folder(name: str, tmp_path: Path) -> Non
     assert foreign.exists()
 
 
-@pytest.mark.parametrize("folder", ["topics", "topics/../topics/"])
-def test_the_folder_of_the_topics_is_none_for_a_run(tmp_path: Path, folder: str) -> None:
-    """Who deletes a run to compute everything anew would delete the topics, too."""
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("topics", "the folder of the topics"),
+        ("topics/../topics/", "the folder of the topics"),
+        ("topics/left", "in that of the topic 'left'"),
+        ("topics/right/runs/1", "in that of the topic 'right'"),
+    ],
+)
+def test_the_folder_of_the_topics_is_none_for_a_run(tmp_path: Path, folder: str, problem: str) -> None:
+    """Who deletes a run to compute everything anew would delete the topics, too; and who deletes a topic, the run."""
     write_streams(tmp_path / "topics", 10, 2)
     run = application(tmp_path, join_topology(), run_dir=f"{tmp_path}/{folder}")
-    with pytest.raises(ConfigException, match=r"is the folder of the topics.*Maybe a folder beside it"):
+    with pytest.raises(ConfigException, match=rf"is {problem}.*Maybe a folder beside it"):
         run.run()
     assert sorted(path.name for path in (tmp_path / "topics").iterdir()) == ["left", "right"]

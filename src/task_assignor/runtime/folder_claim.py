@@ -58,16 +58,19 @@ class FolderClaim:
 
         Raises:
             CommitLogException: somebody else uses it, or it cannot be one.
-            ConfigException: it is the folder of the topics.
+            ConfigException: it is the folder of the topics, or in that of one of them.
         """
         folder = self._layout.run_dir
         places = (self._layout.storage.address, self._topics_at.address)
-        is_one = len({place if is_url(place) else os.path.realpath(place) for place in places}) == 1
-        if is_one and not self._layout.storage.is_there(APPLICATION):
-            raise ConfigException(
-                f"The run_dir ({folder}) is the folder of the topics, which would go when the run is deleted. Maybe a folder "
-                "beside it."
+        run, root = (place if is_url(place) else os.path.realpath(place) for place in places)
+        within = [name for name in self._topics if f"{run}/".startswith(f"{root}/{name}/")]
+        if (run == root or within) and not self._layout.storage.is_there(APPLICATION):
+            problem = (
+                f"in that of the topic {within[0]!r}, with which the run would be deleted"
+                if within
+                else "the folder of the topics, which would go when the run is deleted"
             )
+            raise ConfigException(f"The run_dir ({folder}) is {problem}. Maybe a folder beside it.")
         with ExitStack() as held:
             with self._disk_errors():
                 try:
