@@ -21,14 +21,32 @@ from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, Seria
 from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.serdes import to_times
-from task_assignor.runtime import BatchesCommitted, RunEvent, StreamsApplication, Topology, WindowedJoin
+from task_assignor.runtime import (
+    BatchesCommitted,
+    Output,
+    RunEvent,
+    StreamsApplication,
+    SubTopology,
+    Topology,
+    WindowedJoin,
+)
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.keys import serialise_keys
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
 from tests.kafka.topics.records import PARTITIONS, killer, stream_topic, write_records, write_streams_to_kafka
-from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, count_topology, in_order, plain_join, settings, stream
+from tests.runtime.support import (
+    AFTER_MS,
+    BEFORE_MS,
+    QUICK,
+    CountByKey,
+    count_topology,
+    in_order,
+    plain_join,
+    settings,
+    stream,
+)
 
 Unique = Callable[[str], str]
 pytestmark = pytest.mark.kafka
@@ -502,3 +520,37 @@ def test_outputs_that_go_into_files_are_told_where_a_topic_is_used_by_nobody(cap
         KafkaTopics({"bootstrap.servers": "127.0.0.1:1"}, used).prepare("app", join_of("left", "right"), [])
         assert caplog.text.count("The outputs (joined) go into files") == told
         assert caplog.text.count("nothing reads or writes: joind.") == told
+
+
+@pytest.mark.parametrize("more", [{"key_in": "key"}, {"timestamp_in": "record"}])
+def test_what_would_be_taken_from_a_record_for_no_column_is_refused(more: dict[str, str]) -> None:
+    """Nothing would be, and nobody would notice."""
+    (option,) = more
+    with pytest.raises(
+        TopicException, match=rf"With {option}='.*' the topic out needs .* Maybe add {option.removesuffix('_in')}=…\."
+    ):
+        KafkaTopic("out", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("topic", "complaint"),
+    [
+        (
+            KafkaTopic("out", key="share"),
+            "The key column 'share' of the output 'out': A column of type double cannot be a key",
+        ),
+        (
+            KafkaTopic("out", timestamp="share"),
+            "The timestamp column 'share' of the output 'out' has type double; it must be",
+        ),
+        (KafkaTopic("out", key="kk"), r"have no columns \['kk'\], which KafkaTopic\('out'\) names as key or timestamp"),
+    ],
+)
+def test_columns_of_an_output_that_can_be_no_key_or_time_are_named(topic: KafkaTopic, complaint: str) -> None:
+    """Where the output declares them before the run begins; else with the first row, also if that has whole numbers."""
+    rows = pa.table({"share": [1.0]})
+    with pytest.raises(TopicException, match=complaint):
+        records_of(rows, topic, 1, 0)
+    declared = Topology([SubTopology("s", "source", CountByKey, outputs=[Output("out", rows.schema)])])
+    with pytest.raises(TopicException, match=complaint):
+        KafkaTopics({"bootstrap.servers": "localhost:1"}, [topic], timeout_ms=1).prepare("app", declared, [])

@@ -24,7 +24,8 @@ class KafkaTopic:
 
     Args:
         name: its name; as the target of an output that of the output.
-        schema: columns of its rows. A source needs it; an output has the columns that it declares.
+        schema: columns of its rows. A source needs it; of a topic that is only written it is not looked at: rows have the columns
+            of their `Output`.
         key: key columns. Records are written with their bytes as key, by Kafka's serializers, and to the partition that
             Kafka's default partitioner gives them; without any, without a key to the partition of the task.
         timestamp: column with the time of the event: a timestamp, or an integer of milliseconds; None: it has none. A
@@ -58,6 +59,15 @@ class KafkaTopic:
         if self.timestamp_in not in ("value", "record"):
             raise TopicException(
                 f"The timestamp_in ({self.timestamp_in!r}) of topic {self.name} must be 'value' or 'record'."
+            )
+        if self.key_in == "key" and not self.key:
+            raise TopicException(
+                f"With key_in='key' the topic {self.name} needs key columns: nothing is in the record's key. Maybe add key=…."
+            )
+        if self.timestamp_in == "record" and self.timestamp is None:
+            raise TopicException(
+                f"With timestamp_in='record' the topic {self.name} needs a timestamp column: nothing takes the record's time. "
+                "Maybe add timestamp=…."
             )
         if self.schema is not None:
             # Its rules are those of every topic.

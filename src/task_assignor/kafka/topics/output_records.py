@@ -11,7 +11,7 @@ import pyarrow as pa
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.keys import partitions_of, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.keys import key_type_name, partitions_of, serialise_keys, timestamps_in_ms
 
 
 def records_of(
@@ -32,12 +32,7 @@ def records_of(
         *(topic.key if topic.key_in == "key" else ()),
         *([topic.timestamp] if topic.is_timed_by_record else []),
     }
-    missing = [name for name in (*topic.key, topic.timestamp) if name is not None and name not in rows.schema.names]
-    if missing:
-        raise TopicException(
-            f"The rows for the output {topic.name!r} have no columns {missing}, which KafkaTopic({topic.name!r}) names as key "
-            f"or timestamp; they have {rows.schema.names}."
-        )
+    check_columns(topic, rows.schema)
     try:
         values = topic.serde.serialize(rows.drop_columns(list(taken)) if taken else rows)
     except SerializationException as error:
@@ -56,6 +51,32 @@ def records_of(
             there = rows.column(topic.key[0]).is_valid().to_pylist()
             keys = [key if is_there else None for key, is_there in zip(keys, there, strict=True)]
     return list(zip(values, keys, places, _times_of(rows, topic), strict=True))
+
+
+def check_columns(topic: KafkaTopic, schema: pa.Schema) -> None:
+    """Hold what a topic names as key and timestamp against the columns of the rows that go there.
+
+    Raises:
+        TopicException: there is no such column, or one is of another type than it must be.
+    """
+    missing = [name for name in (*topic.key, topic.timestamp) if name is not None and name not in schema.names]
+    if missing:
+        raise TopicException(
+            f"The rows for the output {topic.name!r} have no columns {missing}, which KafkaTopic({topic.name!r}) names as key "
+            f"or timestamp; they have {schema.names}."
+        )
+    for name in topic.key:
+        try:
+            key_type_name(schema.field(name).type)
+        except TopicException as error:
+            raise TopicException(f"The key column {name!r} of the output {topic.name!r}: {error}") from None
+    if topic.timestamp is not None:
+        kind = schema.field(topic.timestamp).type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_signed_integer(kind) or pa.types.is_null(kind)):
+            raise TopicException(
+                f"The timestamp column {topic.timestamp!r} of the output {topic.name!r} has type {kind}; it must be a timestamp "
+                "or an integer of milliseconds since the epoch."
+            )
 
 
 def _check_keys(rows: pa.Table, topic: KafkaTopic) -> None:

@@ -34,6 +34,7 @@ from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.latest_run import LatestRun
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.offsets import high_watermarks
+from task_assignor.kafka.topics.output_records import check_columns
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.rights import INTERNAL, OUTPUT, SOURCE, check_rights
 from task_assignor.kafka.topics.serdes import RowSerde
@@ -283,6 +284,9 @@ class KafkaTopics:
         if not self._outputs(topology):
             self._warn_of_unused(topology)
             return
+        for output in (output for sub in topology.sub_topologies for output in sub.written):
+            if output.schema is not None and (topic := self.declared(output.name)) is not None:
+                check_columns(topic, output.schema)
         connection = self._clients().connection
         check_group(connection, application_id)
         sources, outputs = dict.fromkeys(topology.sources, SOURCE), dict.fromkeys(self._outputs(topology), OUTPUT)
