@@ -20,6 +20,7 @@ from task_assignor.group.consumers import (
     StickyAssignor,
     StickyStreamJoinAssignor,
 )
+from task_assignor.sdk import ConfigException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import WAIT_SECONDS, make_topics, wait_until
 
@@ -180,8 +181,27 @@ def test_what_aiokafka_cannot_do_is_refused() -> None:
 def test_a_plugin_is_of_one_consumer() -> None:
     async def attach_two() -> None:
         plugin = room.AiokafkaPlugin(room.ConsumerAssignorPlugin(StickyAssignor()))
-        plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g"))
+        plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g", partition_assignment_strategy=[plugin]))
         with pytest.raises(GroupException, match="of 'sticky' is another consumer's"):
-            plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g"))
+            plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g", partition_assignment_strategy=[plugin]))
 
     asyncio.run(attach_two())
+
+
+def test_what_is_not_wrapped_and_who_does_not_fit_is_said() -> None:
+    with pytest.raises(ConfigException, match=r"Maybe AiokafkaPlugin\(ConsumerAssignorPlugin\(assignor\)\)"):
+        room.AiokafkaPlugin(StickyAssignor())
+
+    async def attach() -> None:
+        plugin = room.AiokafkaPlugin(room.ConsumerAssignorPlugin(StickyAssignor()))
+        with pytest.raises(GroupException, match=r"The consumer \('c'\) must be an AIOKafkaConsumer"):
+            plugin.attach("c")
+        with pytest.raises(GroupException, match="made without this plug-in of 'sticky'"):
+            plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g"))
+
+    asyncio.run(attach())
+
+
+def test_a_rack_that_nobody_is_told_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    room.AiokafkaPlugin(room.ConsumerAssignorPlugin(StickyAssignor(), rack_id="a"))
+    assert "The rack_id (a) of the plug-in of 'sticky' has no effect" in caplog.text

@@ -14,7 +14,11 @@ from task_assignor.group import GroupException
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.kafka.consumer_plugin import ConsumerAssignorPlugin
-from task_assignor.sdk import Assignment, TopicPartition
+from task_assignor.sdk import Assignment, ConfigException, TopicPartition
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import shown
+
+_log = logger_of(__name__)
 
 
 class AiokafkaPlugin:
@@ -27,6 +31,7 @@ class AiokafkaPlugin:
         plugin: the assignor with its limits; its `failures` and `generation` tell what happens.
 
     Raises:
+        ConfigException: it is none.
         GroupException: its assignor is cooperative.
 
     Examples:
@@ -37,10 +42,21 @@ class AiokafkaPlugin:
     """
 
     def __init__(self, plugin: ConsumerAssignorPlugin) -> None:
+        if not isinstance(plugin, ConsumerAssignorPlugin):
+            raise ConfigException(
+                f"The plugin ({shown(plugin)}) must be a ConsumerAssignorPlugin. Maybe "
+                "AiokafkaPlugin(ConsumerAssignorPlugin(assignor))."
+            )
         if plugin.is_cooperative:
             raise GroupException(
                 f"The assignor {plugin.name!r} is cooperative, and members with aiokafka do not say what they own. Maybe use "
                 "StickyAssignor, or kafka-python."
+            )
+        if plugin.rack_id is not None:
+            _log.warning(
+                "The rack_id (%s) of the plug-in of %r has no effect: members with aiokafka do not say their racks.",
+                plugin.rack_id,
+                plugin.name,
             )
         self.plugin = plugin
         self._consumer: Any = None
@@ -54,9 +70,19 @@ class AiokafkaPlugin:
         """Tell which `AIOKafkaConsumer` this is for, before it starts, in its event loop.
 
         Raises:
-            GroupException: it is that of another consumer, which is open.
+            GroupException: it is that of another consumer, which is open; the consumer is none of aiokafka's, or was not made with
+                it.
         """
+        from aiokafka import AIOKafkaConsumer
+
+        if not isinstance(consumer, AIOKafkaConsumer):
+            raise GroupException(f"The consumer ({shown(consumer)}) must be an AIOKafkaConsumer.")
         self.plugin.check_alone(self._consumer, consumer)
+        if self not in consumer._partition_assignment_strategy:  # noqa: SLF001
+            raise GroupException(
+                f"The consumer was made without this plug-in of {self.name!r}, which would take what it has for its own. Maybe "
+                "make it with partition_assignment_strategy=[plugin]."
+            )
         loop = asyncio.get_running_loop()
         self._consumer = consumer
         self.plugin.answer_within(consumer._session_timeout_ms)  # noqa: SLF001

@@ -48,13 +48,14 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
 
     Attributes:
         failures: a sentence for each time the assignor failed while this consumer led the group.
+        rack_id: the rack of this consumer, as it was given.
         generation: the generation in which the consumer got its assignment; -1: it has none.
     """
 
     def __init__(self, rack_id: str | None, limit_ms: int) -> None:
         if not (rack_id is None or isinstance(rack_id, str)):
             raise ConfigException(f"The rack_id ({shown(rack_id)}) must be a str or None.")
-        self._rack_id = rack_id
+        self.rack_id = rack_id
         self._limit_s = whole_number("limit_ms", limit_ms, 1) / 1000
         self._consumer: KafkaConsumer | None = None
         self._ask_to_rejoin: Callable[[], object] | None = None
@@ -163,7 +164,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             user_data=user_data,
             owned_partitions=[listed(topic=topic, partitions=found) for topic, found in by_topic(owned)],
             generation_id=self.generation if owned else -1,
-            rack_id=self._rack_id,
+            rack_id=self.rack_id,
             version=_SUBSCRIPTION_VERSION,
         )
 
