@@ -331,9 +331,14 @@ class StreamTask:
         position = self._position_of(order, found.changelog_offset, found.stream_time)
         # What a processor keeps besides its stores belongs to where they were.
         self._processors.close()
-        with self._whole_or_empty():
-            self._state.keep()
-            self._replay(Change(position, found.made.changelogs), {*found.made.changelogs})
+        try:
+            with self._whole_or_empty():
+                self._state.keep()
+                self._replay(Change(position, found.made.changelogs), {*found.made.changelogs})
+        except BaseException:
+            # Who tries again has to find it again.
+            self._results.close()
+            raise
         return TaskResult(
             self.task,
             order.batch,

@@ -137,7 +137,7 @@ class TaskTransactions:
         self._made_at = 0.0
         """When, in seconds of the monotonic clock."""
         self._batch = -1
-        """Number of the batch that this producer has committed last."""
+        """Number of the batch that this producer has committed last, or found committed; -1: none."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
         self._written: dict[tuple[str, int], int] = {}
@@ -170,7 +170,10 @@ class TaskTransactions:
                 self._repeat(made.producer, what, made.producer.init_transactions)
             except KafkaException as error:
                 self._give_up(error)
-        return self._look(order)
+        found = self._look(order)
+        # What was found is the answer to the order, so the next one goes on from there.
+        self._batch = -1 if found is None else order.batch
+        return found
 
     def _look(self, order: TaskOrder) -> Found | None:
         """Hold what Kafka has committed against what the coordinator knows."""
