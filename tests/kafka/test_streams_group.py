@@ -239,6 +239,12 @@ ONE = [SubTopologyShape("one", ("clicks",))]
         ([SubTopologyShape("none", ())], {}, None, "read no topics"),
         ("abc", {}, None, r"^The sub-topologies \('abc'\) must be a list of SubTopologyShape\.$"),
         (ONE, {"session.timeout.ms": 10}, None, r"session.timeout.ms \(10\) must be at least 1000 milliseconds"),
+        (
+            ONE,
+            {"group.protocol": "Streams"},
+            None,
+            r"group.protocol \('Streams'\) must be classic: in other groups brokers",
+        ),
         (ONE, {"heartbeat.interval.ms": 45_000}, None, r"\(45000\) must be less than session.timeout.ms \(45000\)"),
         *(
             (ONE, {}, wrong, r"^The group_instance_id \(.*\) must be 1 to 249 characters out of a-z.*; or None\.$")

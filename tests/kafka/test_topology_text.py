@@ -48,13 +48,16 @@ def test_sources_and_stores_of_each_sub_topology_that_makes_tasks() -> None:
     [
         ("", "must be what Kafka Streams prints"),
         ('{"clients": []}', "must be what Kafka Streams prints"),
+        (DESCRIPTION.encode(), "must be what Kafka Streams prints"),
         ("Sub-topology: 0\n Source: S (topics: click.*)\n", "reads all topics that match 'click.*'"),
     ],
 )
-def test_what_is_no_description_is_refused(text: str, said: str) -> None:
+def test_what_is_no_description_is_refused(text: str | bytes, said: str) -> None:
     with pytest.raises(kafka_room.GroupStateException, match=r"topology|topics") as caught:
         kafka_room.parse_topology(text)
     assert said in str(caught.value)
+    with pytest.raises(kafka_room.GroupStateException, match=r"topology|topics"):
+        kafka_room.shapes_of_topology(text, "app")
 
 
 def test_topics_that_streams_makes_have_their_full_names_and_numbers_are_those_of_the_description() -> None:
@@ -91,6 +94,10 @@ def test_topics_of_foreign_key_joins_and_of_users() -> None:
 def test_a_changelog_of_a_store_that_is_not_there_is_refused() -> None:
     with pytest.raises(kafka_room.GroupStateException, match=r"\(that-store\) must be of stores of the topology"):
         kafka_room.shapes_of_topology(DESCRIPTION, "app", {"that-store": None})
+    with pytest.raises(
+        kafka_room.GroupStateException, match=r"\['this-store'\]\) must be a mapping from stores to topics"
+    ):
+        kafka_room.shapes_of_topology(DESCRIPTION, "app", ["this-store"])
 
 
 def test_no_two_sub_topologies_have_one_number() -> None:

@@ -35,6 +35,7 @@ from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import NAME_RULE, failure, is_name, listed, shown
 
 _log = logger_of(__name__)
+_PROTOCOL: Final = "group.protocol"
 _SESSION: Final = "session.timeout.ms"
 _HEARTBEAT: Final = "heartbeat.interval.ms"
 # Kafka's default.
@@ -82,7 +83,8 @@ class StreamsGroupLeader:
         failures: a sentence for each time that the assignor failed.
 
     Raises:
-        ConfigException: a setting is wrong or missing, or the group_instance_id is none.
+        ConfigException: a setting is wrong or missing, brokers assign the tasks (`group.protocol=streams`), or
+            the group_instance_id is none.
         GroupException: the sub-topologies are no list of `SubTopologyShape`, or there are none.
 
     Examples:
@@ -93,7 +95,7 @@ class StreamsGroupLeader:
     def __init__(
         self, config: StreamsConfig, shapes: Sequence[SubTopologyShape], *, group_instance_id: str | None = None
     ) -> None:
-        self._config = checked_config(config)
+        self._config = _of_classic_group(checked_config(config))
         self._group = config.application_id
         self._settings = ClientSettings.of(config.originals)
         self._instance = _checked_instance(group_instance_id)
@@ -275,6 +277,19 @@ class _LeaderPlugin(StreamsPlugin):
         raise GroupException(
             f"{self.failures[-1]} But what they have cannot be kept either, so this leader gives no answer, and an instance leads."
         )
+
+
+def _of_classic_group(config: StreamsConfig) -> StreamsConfig:
+    """The settings, if a client may lead the application's group.
+
+    Raises:
+        ConfigException: none may, since brokers assign its tasks.
+    """
+    given = config.originals.get(_PROTOCOL)
+    if str(given).strip().lower() == "streams":
+        expected = "classic: in other groups brokers assign the tasks, and no client leads"
+        raise ConfigException.of([ConfigProblem(_PROTOCOL, given, expected)])
+    return config
 
 
 def _checked_instance(given: object) -> str | None:

@@ -43,6 +43,8 @@ def parse_topology(text: str) -> list[DescribedSubTopology]:
     Raises:
         GroupStateException: the text is no description, or a source reads topics by a pattern.
     """
+    if not isinstance(text, str):
+        raise _no_description(text)
     found: dict[int, tuple[list[str], list[str], list[str]]] = {}
     current: tuple[list[str], list[str], list[str]] | None = None
     for line in map(str.strip, text.splitlines()):
@@ -57,10 +59,7 @@ def parse_topology(text: str) -> list[DescribedSubTopology]:
         elif current is not None and (match := _SINK.match(line)):
             current[2].append(match[1].strip())
     if not found:
-        raise GroupStateException(
-            f"The topology ({shown(text.strip())}) must be what Kafka Streams prints for "
-            "System.out.println(topology.describe()), with lines such as `Sub-topology: 0`."
-        )
+        raise _no_description(text.strip())
     return [
         DescribedSubTopology(number, *(tuple(dict.fromkeys(names)) for names in lists))
         for number, lists in sorted(found.items())
@@ -82,15 +81,20 @@ def shapes_of_topology(
             one (`topology.optimization`), or None for a store that is not logged; the description does not tell.
 
     Raises:
-        GroupStateException: the text is no description, a source reads topics by a pattern, a store is not there, or the
-            application id is no name.
+        GroupStateException: the text is no description, a source reads topics by a pattern, a store is not there, the
+            changelogs are no mapping, or the application id is no name.
     """
     if not (isinstance(application_id, str) and application_id):
         raise GroupStateException(
             f"The application_id ({shown(application_id)}) must be the name that begins those of the application's own topics. "
             "Maybe use config.application_id."
         )
-    described = parse_topology(text if isinstance(text, str) else repr(text))
+    if not (changelogs is None or isinstance(changelogs, Mapping)):
+        raise GroupStateException(
+            f"The changelogs ({shown(changelogs)}) must be a mapping from stores to topics, or to None, such as "
+            "{'cache-store': None}."
+        )
+    described = parse_topology(text)
     written = {topic for found in described for topic in found.sinks}
     internal = {topic for found in described for topic in found.sources if topic in written and _INTERNAL.search(topic)}
     known = {store for found in described for store in found.stores}
@@ -116,6 +120,13 @@ def shapes_of_topology(
         )
         for found in described
     ]
+
+
+def _no_description(given: object) -> GroupStateException:
+    return GroupStateException(
+        f"The topology ({shown(given)}) must be what Kafka Streams prints for System.out.println(topology.describe()), with lines "
+        "such as `Sub-topology: 0`."
+    )
 
 
 def _names(text: str, source: str) -> list[str]:
