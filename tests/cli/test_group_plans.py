@@ -165,6 +165,16 @@ def test_settings_that_change_nothing_in_a_group_are_said_whoever_has_the_name(r
     assert done.err == "Warning: The setting num.standby.replicas changes nothing in a consumer group.\n"
 
 
+@pytest.mark.parametrize(("kind", "is_used"), [("copartitioned", True), ("cooperative_sticky", False)])
+def test_settings_that_change_nothing_are_said_where_the_group_names_its_assignor(
+    run: Runner, written: Written, kind: str, is_used: bool
+) -> None:
+    """Of any group without --assignor standbys were taken for settings of it."""
+    done = run("plan", written("g.json", {**GROUP, "kind": kind}), "--set", "num.standby.replicas=1")
+    assert done.code == 0
+    assert ("num.standby.replicas changes nothing in a consumer group" in done.err) is not is_used
+
+
 def test_standard_input_and_strange_names(run: Runner) -> None:
     group = {"topics": {"t\x1b[31m": 1}, "members": [{"id": "m\x07", "topics": ["t\x1b[31m"]}]}
     done = run("plan", "-", "--assignor", "range", stdin=json.dumps(group).encode())

@@ -49,7 +49,8 @@ def test_the_state_of_a_java_application_is_what_its_instances_run(
         with_longer_name(kafka_cluster.bootstrap_servers, f"{name}-eu", other)
         with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
             wait_until(lambda: cluster.describe_group(name).state == "Stable", "the group is stable")
-            inferred = room.state_of_group(cluster, name, settings={"num.standby.replicas": "1"})
+            theirs_too = {"num.standby.replicas": "1", "application.id": "payments"}
+            inferred = room.state_of_group(cluster, name, settings=theirs_too)
             inspection = room.inspect_group(cluster, name)
             changelogs = [
                 each
@@ -58,7 +59,7 @@ def test_the_state_of_a_java_application_is_what_its_instances_run(
             ]
             stores = [each.removeprefix(f"{name}-").removesuffix("-changelog") for each in changelogs]
             described = TOPOLOGY.format(name=name, stores=", ".join(stores))
-            exact = room.state_of_group(cluster, name, described, {"num.standby.replicas": 1})
+            exact = room.state_of_group(cluster, name, described, {"num.standby.replicas": 1, "application.id": name})
             with pytest.raises(room.GroupStateException, match="has a standby of the task"):
                 room.state_of_group(cluster, name, TOPOLOGY.format(name=name, stores=""))
             with pytest.raises(room.GroupStateException, match="The topology does not fit the group"):
@@ -89,6 +90,9 @@ def test_the_state_of_a_java_application_is_what_its_instances_run(
         assert sum(found.columns.tasks.end_offset_sum.tolist()) >= 80
     assert exact.notes
     assert any(other in note for note in inferred.notes)
+    foreign = "The settings are of another application: their application.id is 'payments'."
+    assert foreign in inferred.notes
+    assert "another application" not in " ".join(exact.notes)
 
 
 def test_the_command_writes_what_plan_takes(

@@ -143,8 +143,15 @@ class GroupPlanner:
 
     @property
     def unused(self) -> list[str]:
-        """A sentence for each setting that changes nothing in a group."""
-        used = {ASSIGNOR_KEY} | ({STANDBYS_KEY} if self._name in (None, "copartitioned") else set())
+        """A sentence for each setting that changes nothing in a group, whose assignor has been named."""
+        return self._unused(str(self._name))
+
+    def unused_in(self, group: Mapping[str, object]) -> list[str]:
+        """The same of one group, whose assignor may be said in its document."""
+        return self._unused(str(self._name or group.get("kind")))
+
+    def _unused(self, name: str) -> list[str]:
+        used = {ASSIGNOR_KEY} | ({STANDBYS_KEY} if name == "copartitioned" else set())
         return [f"The setting {key} changes nothing in a consumer group." for key in self._keys if key not in used]
 
     def why_no_group(self, record: StateRecord) -> str:

@@ -80,8 +80,9 @@ def plan(
     for record in iter_states(state):
         if is_group(record.document):
             # What matters to task assignors may not matter here.
-            _warn(sentence for sentence in groups.unused if sentence not in warned)
-            warned = [*warned, *groups.unused]
+            unused = [sentence for sentence in groups.unused_in(record.document) if sentence not in warned]
+            _warn(unused)
+            warned = [*warned, *unused]
             worst = max(worst, show_group(groups, record, as_json=as_json, file=state))
             continue
         if groups.is_only_for_groups:

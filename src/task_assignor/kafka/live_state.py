@@ -38,7 +38,7 @@ from task_assignor.sdk import (
     TopicPartition,
 )
 from task_assignor.sdk.config_keys import STATE_KEYS, parse_host_info
-from task_assignor.sdk.text import listed
+from task_assignor.sdk.text import listed, shown
 
 _CHANGELOG = "-changelog"
 
@@ -86,6 +86,9 @@ def state_of_group(
         shapes = _inferred(group, existing, cluster, notes)
     else:
         shapes = _described(parse_topology(topology), name, existing, notes)
+    application = (settings or {}).get("application.id", name)
+    if application != name:
+        notes.append(f"The settings are of another application: their application.id is {shown(application)}.")
     infos = _tasks(shapes, cluster)
     _check_fit(group, infos)
     changelogs = [
