@@ -129,7 +129,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
                 type="int",
                 default=60_000,
                 minimum=1_000,
-                doc="Milliseconds until the group asks again after a failure; doubled after each further one, up to 16 times.",
+                doc="Milliseconds until the group asks again after a failure; doubled after each further one, to 16 times as long at most.",
             ),
             ConfigKey(
                 name=f"{PREFIX}timeout.ms",
