@@ -60,7 +60,7 @@ def test_rows_are_where_kafka_would_put_them(spark: SparkSession, tmp_path: Path
     keys = [key for key in KAFKA_HASHES for _ in range(3)]
     frame = spark.createDataFrame([(key, n) for n, key in enumerate(keys)], "key string, n int").repartition(3)
 
-    topic = write_topic(frame, tmp_path, "words", key=["key"], partitions=7)
+    topic = write_topic(frame, tmp_path, "words", key="key", partitions=7)
 
     expected = {(key, (value & 0x7FFFFFFF) % 7) for key, value in KAFKA_HASHES.items()}
     assert expected == {(row["key"], p) for p in range(7) for row in rows_of(topic, p)}
@@ -172,6 +172,7 @@ def test_ctrl_c_ends_the_jobs_of_a_topic_and_the_users_group_stays_as_it_was(
         ({"segment_rows": 0}, "must be an int of at least 1"),
         ({"segment_rows": "many"}, r"segment_rows \('many'\) must be an int of at least 1"),
         ({"key": "number", "racks": ["eu-1"]}, "2 partitions, but racks for 1"),
+        ({"key": "nokey"}, "has no column 'nokey'"),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_runs(

@@ -74,7 +74,7 @@ def write_topic(
     ship_package(spark)
     spec = TopicSpec(name, partitions, _arrow_schema(name, frame), key, timestamp, racks)
     builder = TopicBuilder.create(root, spec)
-    shuffle = Shuffle(builder.root, builder.scratch, tuple(key), partitions, spec.schema)
+    shuffle = Shuffle(builder.root, builder.scratch, spec.key, partitions, spec.schema)
     try:
         with fail_fast(spark, f"Writing topic {name}"):
             manifest = _shuffle(frame, shuffle)
