@@ -88,6 +88,23 @@ except StreamsException as error:
 """
 
 
+# Three sessions, one after the other: what was started has ended in Java, once by itself, once with all of Java.
+ENDED = """
+import os
+from task_assignor.sdk import StreamsException
+from task_assignor.spark import spark_session
+
+spark_session(clients=1).sparkContext._jsc.sc().stop()
+spark = spark_session(clients=1)
+print(spark.range(3).count())
+os.kill(spark.sparkContext._gateway.proc.pid, 9)
+try:
+    spark_session(clients=1)
+except StreamsException as error:
+    print(error)
+"""
+
+
 def run_program(environ: dict[str, str], program: str = PROGRAM, *arguments: str) -> tuple[str, str]:
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -248,6 +265,7 @@ def test_what_is_no_session_is_refused_at_once(make: Any, wrong: Any) -> None:
     [
         ({"clients": 0}, r"The clients \(0\) of a session must be an int of at least 1"),
         ({"clients": "4"}, r"The clients \('4'\) of a session"),
+        ({"master": 5}, r"The master \(5\) of a session must be a URL of Spark's"),
         ({"config": ["a"]}, r"The config \(\['a'\]\) of a session must be a mapping"),
     ],
 )
@@ -411,6 +429,18 @@ def test_a_session_that_ends_under_a_run_is_said_to_have(tmp_path: Path, how: st
     said, error = run_program(dict(os.environ), STOPPING, str(tmp_path), how)
 
     assert said.startswith(expected), error
+
+
+@pytest.mark.spark
+@OWN_SPARK
+def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one() -> None:
+    """As one that lost its master: until Python ended every session was one of Py4J's errors, with pages of Java's."""
+    said, error = run_program(dict(os.environ), ENDED)
+
+    assert said.splitlines()[0] == "3", error
+    assert said.splitlines()[1].startswith("Spark's JVM has ended, and PySpark starts no other one in this process."), (
+        error
+    )
 
 
 @pytest.mark.spark

@@ -118,15 +118,21 @@ def spark_session(
 
     Raises:
         JavaNotFoundError: there is no usable Java.
-        SparkSessionError: an argument is wrong, Spark did not start, the session cannot run the clients, or one with another master is active.
+        SparkSessionError: an argument is wrong, Spark did not start, the session cannot run the clients, or one with another master
+            is active.
     """
     if not is_whole(clients) or clients < 1:
         raise SparkSessionError(f"The clients ({shown(clients)}) of a session must be an int of at least 1.")
+    if not (master is None or isinstance(master, str)):
+        raise SparkSessionError(
+            f"The master ({shown(master)}) of a session must be a URL of Spark's, such as 'local[5,1000]', or None."
+        )
     if not isinstance(config or {}, Mapping):
         raise SparkSessionError(
             f"The config ({shown(config)}) of a session must be a mapping. Maybe {{'spark.executor.memory': '2g'}}."
         )
     given = {key: str(value) for key, value in (config or {}).items()}
+    _forget_stopped()
     # A session is active in the thread that made it; its context is there for all.
     has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
     active = SparkSession.builder.getOrCreate() if has_context else None
@@ -274,7 +280,12 @@ def _why_gone(spark: SparkSession) -> str | None:
 
 def is_local(spark: SparkSession) -> bool:
     """Whether the session runs everything in this machine's one JVM (`local[...]`)."""
-    return _LOCAL.fullmatch(str(spark.sparkContext.master)) is not None
+    return is_local_master(str(spark.sparkContext.master))
+
+
+def is_local_master(master: str) -> bool:
+    """Whether it is `local`, `local[...]`."""
+    return _LOCAL.fullmatch(master) is not None
 
 
 def _master_problems(master: str, clients: int, cpus: int = 1) -> list[str]:
@@ -405,7 +416,29 @@ def _start(conf: SparkConf, *, verbose: bool) -> SparkSession:
             SparkContext(conf=conf, gateway=gateway)
             return SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
-            _raise_not_started(short_reason(str(error)), error)
+            said, master = short_reason(str(error)), conf.get("spark.master") or ""
+            if _forget_stopped() and not is_local_master(master):
+                said = f"{said} Maybe what listens at {master} is no master of a Spark cluster, or one of another version of Spark."
+            _raise_not_started(said, error)
+
+
+def _forget_stopped() -> bool:
+    """Have PySpark forget a context that has ended in Java: it would be taken for the active one by all who come. Whether it was one.
+
+    Raises:
+        SparkSessionError: Java itself has ended.
+    """
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001 (Spark has no public way to ask)
+    java = getattr(context, "_jsc", None)
+    try:
+        is_stopped = java is not None and bool(java.sc().isStopped())
+    except (Py4JError, OSError) as error:
+        raise SparkSessionError(
+            "Spark's JVM has ended, and PySpark starts no other one in this process. Maybe start Python, or the notebook's kernel, anew."
+        ) from error
+    if is_stopped:
+        context.stop()
+    return is_stopped
 
 
 @contextlib.contextmanager
