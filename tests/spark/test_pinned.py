@@ -287,7 +287,9 @@ def test_executors_that_come_only_for_spark_tasks_that_wait_are_refused(
 
 def test_more_slots_than_there_are_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
-    with pytest.raises(SparkSessionError, match="has 5 slots"):
+    with pytest.raises(
+        SparkSessionError, match=r"has 5 slots, and 7 threads of clients \(num.stream.threads\) need a slot each"
+    ):
         application(spark, tmp_path, join_topology(), clients=7).run()
 
 

@@ -428,6 +428,10 @@ def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp
         ({"run_dir": "x", "output": "y"}, "There is no run in"),
         ({"run_dir": "x", "output": "y", "markers": "z"}, "The option markers .* is not known. Maybe marker is meant"),
         ({"topics_root": "x", "topic": "y", "starting_offsets": "latest"}, "Maybe startingOffsets is meant"),
+        (
+            {"topics_root": "x", "topic": "y", "startingOffsets": "last"},
+            r"The option startingOffsets \('last'\) of format",
+        ),
         ({"topics_root": "x", "topic": "y", "maxoffsetspertrigger": 9}, "is one of other sources of Spark"),
     ],
 )

@@ -32,7 +32,7 @@ from task_assignor.spark.executors import Executor, live_executors
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
 from task_assignor.spark.session import (
     SparkSessionError,
-    check_session,
+    check_slots,
     driver_host,
     is_local,
     needs_session,
@@ -117,7 +117,8 @@ class PinnedLauncher:
                 "Pinned Spark tasks are for bounded runs: a run that goes on until it is stopped would hold one slot for each of its "
                 "tasks for ever. Maybe until='available_now', or resident clients: SparkLauncher(spark)."
             )
-        check_session(self.spark, sum(bootstrap.spec.capacity for bootstrap in plan.bootstraps))
+        threads = sum(bootstrap.spec.capacity for bootstrap in plan.bootstraps)
+        check_slots(self.spark, threads, "threads of clients (num.stream.threads)")
         _require_executors(self.spark)
         ship_package(self.spark)
         self._door = Door(plan.bootstraps[0].options.bind_host or self.coordinator_host, self._authkey)

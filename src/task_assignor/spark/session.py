@@ -183,13 +183,27 @@ def check_session(spark: SparkSession, clients: int) -> None:
     Raises:
         SparkSessionError: it cannot; the message lists every problem and what to do.
     """
+    check_slots(spark, clients)
+
+
+def check_slots(spark: SparkSession, count: int, what: str = "clients") -> None:
+    """`check_session`, for whatever needs a slot each.
+
+    Args:
+        spark: any session.
+        count: so many slots are needed.
+        what: by whom, for the error.
+
+    Raises:
+        SparkSessionError: as there.
+    """
     require_classic(spark)
     context = spark.sparkContext
     if context._jsc is None:  # noqa: SLF001 (there is no public "is stopped")
         _raise_if_any(["The session was stopped. Start one with `spark_session()`."])
     conf = context.getConf()
     master = str(context.master)
-    problems = _master_problems(master, clients, _cpus(conf.get(_TASK_CPUS)))
+    problems = _master_problems(master, count, _cpus(conf.get(_TASK_CPUS)), what)
     if _LOCAL.fullmatch(master) is None:
         failures = int(conf.get("spark.task.maxFailures") or 4)
         if failures < _FEW_FAILURES:
@@ -288,7 +302,7 @@ def is_local_master(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def _master_problems(master: str, clients: int, cpus: int = 1) -> list[str]:
+def _master_problems(master: str, clients: int, cpus: int = 1, what: str = "clients") -> list[str]:
     match = _LOCAL.fullmatch(master)
     if match is None:
         return []
@@ -298,7 +312,7 @@ def _master_problems(master: str, clients: int, cpus: int = 1) -> list[str]:
     if count < clients:
         share = f" of {cpus} cores each ({_TASK_CPUS})" if cpus > 1 else ""
         problems.append(
-            f"The master {master} has {counted(count, 'slot')}{share}, and {clients} clients need a slot each for as long as they "
+            f"The master {master} has {counted(count, 'slot')}{share}, and {clients} {what} need a slot each for as long as they "
             "run (one more leaves room for other Spark jobs)."
         )
     if int(match["failures"] or 1) == 1:

@@ -44,6 +44,7 @@ _OPTIONS: Final = (
     "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false), of an "
     "output marker and, of streams, startingOffsets (earliest or latest)."
 )
+_STARTING: Final = ("startingOffsets", ("earliest", "latest"))
 _KNOWN: Final = (
     "topics_root",
     "topic",
@@ -339,6 +340,8 @@ class TaskAssignorSource(DataSource):
                 raise ConfigException(
                     f"The option {key} of format {FORMAT!r} is not known. Maybe {near} is meant. {_OPTIONS}"
                 )
+        # Spark asks for the columns first, and what is said then comes without the traceback of a stream that did not begin.
+        self._choice(*_STARTING)
         root, topic, run, output = (self.options.get(key) for key in ("topics_root", "topic", "run_dir", "output"))
         marker = self.options.get("marker")
         if root and topic and not (run or output or marker):
@@ -406,7 +409,7 @@ class TaskAssignorSource(DataSource):
                 f"{rows.log} has no columns yet, and those of a stream stay as they are when it begins. Maybe declare them "
                 "(Output(name, schema)), or start the stream when rows are committed."
             )
-        begins_late = self._choice("startingOffsets", ("earliest", "latest")) == "latest"
+        begins_late = self._choice(*_STARTING) == "latest"
         return _StreamReader(self, schema, begins_late, self._with_offsets)
 
 
