@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import sys
 import time
 import tracemalloc
@@ -236,6 +237,9 @@ def test_one_state_is_wanted(written: Callable[[str, str | bytes], Path]) -> Non
     with pytest.raises(SnapshotException) as caught:
         read_state(written("x.json", ONE.replace('"isStateful": true', '"isStateful": 1')))
     assert caught.value.path == "$.tasks[0].isStateful"
+    assert re.fullmatch(
+        r"\S+x\.json: \$\.tasks\[0\]\.isStateful: The value must be true or false, but is 1\.", str(caught.value)
+    )
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,8 +276,9 @@ def test_one_assignment_is_wanted(written: Callable[[str, str | bytes], Path]) -
     text = json.dumps(PLACEMENTS)
     with pytest.raises(SnapshotException, match="must hold one assignment"):
         read_assignment(written("x.jsonl", f"{text}\n{text}\n"))
-    with pytest.raises(SnapshotException, match="not JSON"):
-        read_assignment(written("x.json", "["))
+    for wrong in ("[", '[{"processId": 1}]'):
+        with pytest.raises(SnapshotException, match=r"^\S+x\.json: \$.*(not JSON|is missing)"):
+            read_assignment(written("x.json", wrong))
 
 
 def test_states_are_read_as_they_are_asked_for(written: Callable[[str, str | bytes], Path]) -> None:

@@ -89,7 +89,7 @@ class StateException(StreamsException, ValueError):
 
 
 class SnapshotException(StreamsException, ValueError):
-    """A JSON document is not a snapshot; the message starts with the path of the offending value.
+    """A JSON document is not a snapshot; the message starts with the path of the offending value, after the file if it is one's.
 
     Attributes:
         path: where in the document, for example `$.clients[3].rackId`.

@@ -81,7 +81,7 @@ def read_state(path: Source) -> ApplicationState:
     records = iter_states(path)
     first = next(records)
     if first.error is not None or first.state is None:
-        raise first.error or SnapshotException("$: There is no state.")
+        raise _of_file(path, first.error or SnapshotException("$: There is no state."))
     if next(records, None) is not None:
         raise SnapshotException(f"{path} must hold one state, but holds several. Maybe use iter_states.")
     return first.state
@@ -137,10 +137,19 @@ def read_assignment(path: Source) -> TaskAssignment:
     documents = iter_documents(path)
     first = next(documents)
     if first.error is not None:
-        raise first.error
+        raise _of_file(path, first.error)
     if next(documents, None) is not None:
         raise SnapshotException(f"{path} must hold one assignment, but holds several.")
-    return assignment_of_value(first.value)
+    try:
+        return assignment_of_value(first.value)
+    except SnapshotException as error:
+        raise _of_file(path, error) from None
+
+
+def _of_file(path: Source, error: SnapshotException) -> SnapshotException:
+    """The same error, with the file in front."""
+    name = "standard input" if str(path) == STANDARD_INPUT else path
+    return SnapshotException(f"{name}: {error}", error.path)
 
 
 def write_state(state: ApplicationState, path: Source, id: str | int | None = None) -> None:
