@@ -10,6 +10,9 @@ import numpy as np
 from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.table import NOBODY, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
+from task_assignor.group.errors import GroupException
+from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.text import listed, shown
 
 
 @attrs.frozen
@@ -48,13 +51,15 @@ def measure(
     """The numbers of an assignment, made by any assignor, for members whose claims `assignor` reads.
 
     Raises:
-        GroupException: a member id is there twice.
+        GroupException: a member id is there twice; or the assignment is none, is of other members, or gives a partition that no
+            member subscribes to or that does not exist.
     """
     table = GroupTable.of(topics, members)
+    owner = _owners(table, assignment)
     claims = table.claims(assignor.claim)
     held = table.subscribed(claims.holder) & (claims.holder != NOBODY)
-    given = assignment.owner != NOBODY
-    sizes = np.bincount(assignment.owner[given], minlength=len(table.members))
+    given = owner != NOBODY
+    sizes = np.bincount(owner[given], minlength=len(table.members))
     return AssignmentMetrics(
         len(table),
         int(given.sum()),
@@ -62,7 +67,41 @@ def measure(
         int(sizes.max()) if len(sizes) else 0,
         int((sizes**2).sum()),
         int(held.sum()),
-        int((held & (assignment.owner == claims.holder)).sum()),
-        int((held & given & (assignment.owner != claims.holder)).sum()),
+        int((held & (owner == claims.holder)).sum()),
+        int((held & given & (owner != claims.holder)).sum()),
         int((claims.touched & ~given).sum()),
     )
+
+
+def _owners(table: GroupTable, assignment: object) -> Int64Array:
+    """(P,) the member of each partition of the table, whatever the orders of an assignment are.
+
+    Raises:
+        GroupException: it is no assignment of this group.
+    """
+    if not isinstance(assignment, ConsumerAssignment):
+        raise GroupException(
+            f"The assignment ({shown(assignment)}) must be a ConsumerAssignment, as assign() returns it."
+        )
+    places = {member.member_id: place for place, member in enumerate(table.members)}
+    if strange := sorted(places.keys() ^ assignment.keys()):
+        raise GroupException(
+            f"The assignment must have exactly the members of the group; different: {listed(strange)}."
+        )
+    numbers = {topic: number for number, topic in enumerate(table.topics)}
+    sizes = np.append(np.diff(table.starts), 0)
+    # Whatever is not in the table is a topic without partitions.
+    topic = np.array([numbers.get(name, len(numbers)) for name in assignment.topics], dtype=np.int64)[
+        assignment.topic_of
+    ]
+    member = np.array([*(places[name] for name in assignment.members), NOBODY], dtype=np.int64)[assignment.owner]
+    is_there = (assignment.partitions >= 0) & (assignment.partitions < sizes[topic])
+    if len(wrong := np.flatnonzero(~is_there & (member != NOBODY))):
+        row = int(wrong[0])
+        name = f"{assignment.topics[assignment.topic_of[row]]}-{assignment.partitions[row]}"
+        raise GroupException(
+            f"The assignment gives {name}, which does not exist, or to whose topic no member subscribes."
+        )
+    owner = np.full(len(table), NOBODY, dtype=np.int64)
+    owner[(table.starts[topic] + assignment.partitions)[is_there]] = member[is_there]
+    return owner
