@@ -111,7 +111,7 @@ def test_a_number_of_no_client_has_no_assignment(number: Any) -> None:
     ids=["rack_rows", "rack_problem", "optimize_actives"],
 )
 def test_numbers_of_no_tasks_are_refused(call: Callable[[Any], object], tasks: Any) -> None:
-    with pytest.raises(StreamsException, match="selected tasks must be task numbers from 0 to 2"):
+    with pytest.raises(StreamsException, match=r"selected tasks .* must be task numbers from 0 to 2"):
         call(tasks)
 
 

@@ -165,7 +165,9 @@ def numbers_of_tasks(columns: StateColumns, tasks: npt.ArrayLike) -> Int64Array:
         given.dtype.kind in "iu" and int(given.min()) >= 0 and int(given.max()) < len(columns.tasks)
     )
     if not is_right:
-        raise StateException(f"The selected tasks must be task numbers from 0 to {len(columns.tasks) - 1}.")
+        raise StateException(
+            f"The selected tasks ({shown(tasks)}) must be task numbers from 0 to {len(columns.tasks) - 1}, in the order of task ids."
+        )
     return given.astype(np.int64)
 
 
