@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import socket
 import time
@@ -288,6 +289,18 @@ def test_racks_and_tags_come_from_settings_environment_or_host() -> None:
     assert rack_of(ClientSpec("c"), {}, options) is None
     assert tags_of(ClientSpec("c", tags={"zone": "x"}), here) == {"zone": "x", "cluster": "b"}
     assert tags_of(ClientSpec("c"), {}) == {}
+    # Those of the settings are those of all clients.
+    config = StreamsConfig({"client.rack": "r0", "client.tag.zone": "unknown", "client.tag.row": "1"})
+    of_all, own = (
+        ClientSpec("c").with_settings(config),
+        ClientSpec("c", rack="r1", tags={"zone": "x"}).with_settings(config),
+    )
+    again = pickle.loads(pickle.dumps(own.with_settings(config)))
+    assert [rack_of(spec, here, options) for spec in (of_all, own, again)] == ["r2", "r1", "r1"]
+    assert rack_of(of_all, {}, from_host) == "r0"
+    assert tags_of(of_all, here) == {"zone": "a", "cluster": "b", "row": "1"}
+    assert tags_of(again, here) == {"zone": "x", "cluster": "b", "row": "1"}
+    assert tags_of(of_all, {}) == {"zone": "unknown", "row": "1"}
     with pytest.raises(ConfigException, match=r"TASK_ASSIGNOR_TAGS .'zone'. must be of the form 'zone=a,cluster=b'"):
         tags_of(ClientSpec("c"), {"TASK_ASSIGNOR_TAGS": "zone"})
     with pytest.raises(ConfigException, match=r"TASK_ASSIGNOR_TAGS .'zone=a,zone=b'. must be .*, with each tag once"):
@@ -302,7 +315,12 @@ def test_the_assignor_sees_the_rack_and_tags_of_a_clients_environment(
     (tmp_path / "mark").touch()
     seen = PlaceNotingAssignor.seen
     seen.clear()
-    config = settings(task_assignor_class="tests.runtime.assignors.PlaceNotingAssignor")
+    config = settings(
+        task_assignor_class="tests.runtime.assignors.PlaceNotingAssignor",
+        # It wants the tag in the settings, whose value was that of all clients then.
+        rack_aware_assignment_tags="zone",
+        client_tag_zone="unknown",
+    )
     launcher = LocalProcessLauncher(start_method="spawn")
     _app(tmp_path, clients=1, config=config, launcher=launcher).run()
     assert seen == [("r7", {"zone": "north"})]

@@ -37,8 +37,8 @@ class ClientSpec:
     Args:
         name: its name; a replacement has the same.
         threads: tasks it processes at the same time, at most 10 000; its weight for the assignor. None: `num.stream.threads`.
-        rack: its rack; None: `client.rack`, if that is set.
-        tags: its tags, over those of the settings (`client.tag.*`).
+        rack: its rack; None: that of its process's environment (TASK_ASSIGNOR_RACK), else `client.rack`, if that is set.
+        tags: its tags, over those of its process's environment (TASK_ASSIGNOR_TAGS) and of the settings (`client.tag.*`).
         state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`, if that is a path.
         host_info: where it answers queries; None: `application.server`, if that is set.
 
@@ -52,6 +52,7 @@ class ClientSpec:
     tags: Mapping[str, str] = attrs.field(factory=dict)
     state_dir: str | None = None
     host_info: HostInfo | None = None
+    _given: ClientSpec | None = attrs.field(default=None, init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         check_name("client", self.name)
@@ -79,7 +80,7 @@ class ClientSpec:
 
     def with_settings(self, config: StreamsConfig) -> ClientSpec:
         """The same with what the settings say of a client where it says nothing itself."""
-        return ClientSpec(
+        found = ClientSpec(
             self.name,
             config.num_stream_threads if self.threads is None else self.threads,
             config.client_rack if self.rack is None else self.rack,
@@ -87,6 +88,13 @@ class ClientSpec:
             self.state_dir,
             config.host_info if self.host_info is None else self.host_info,
         )
+        object.__setattr__(found, "_given", self.given)
+        return found
+
+    @property
+    def given(self) -> ClientSpec:
+        """What was said of it alone: settings are those of all clients."""
+        return self if self._given is None else self._given
 
     def process_id(self, application_id: str) -> ProcessId:
         """The client's process id: the same whenever this client of this application comes back.

@@ -17,12 +17,16 @@ _TAG: Final = re.compile(r"\s*([^=\s][^=]*?)\s*=\s*(.*?)\s*")
 
 
 def rack_of(spec: ClientSpec, environment: Mapping[str, str], options: RuntimeOptions) -> str | None:
-    """The rack of a client: what its spec or `client.rack` says, else TASK_ASSIGNOR_RACK, else its host if that is wanted."""
-    return spec.rack or environment.get(RACK) or (socket.gethostname() if options.rack_from_host else None)
+    """The rack of a client: what its spec says, else TASK_ASSIGNOR_RACK, else `client.rack`, else its host if that is wanted."""
+    found = spec.given.rack or environment.get(RACK) or spec.rack
+    return found or (socket.gethostname() if options.rack_from_host else None)
 
 
 def tags_of(spec: ClientSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a client: those of TASK_ASSIGNOR_TAGS (`zone=a,cluster=b`), and over them those of its spec or `client.tag.*`.
+    """The tags of a client: those of `client.tag.*`, over them those of TASK_ASSIGNOR_TAGS (`zone=a,cluster=b`), then its spec's.
+
+    The settings are those of all clients, so what its own process says comes before them: `rack.aware.assignment.tags` wants
+    each tag in the settings.
 
     Raises:
         ConfigException: the variable is not of that form, or names a tag twice.
@@ -36,4 +40,4 @@ def tags_of(spec: ClientSpec, environment: Mapping[str, str]) -> dict[str, str]:
                 f"The environment variable {TAGS} ({text!r}) must be of the form 'zone=a,cluster=b', with each tag once."
             )
         found[match[1]] = match[2]
-    return {**found, **spec.tags}
+    return {**spec.tags, **found, **spec.given.tags}
