@@ -14,7 +14,15 @@ import pyarrow as pa
 from task_assignor.runtime.commits import CommitLog, known_type
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, TopologyException
-from task_assignor.runtime.identity import columns_of, differences, hints, identity_of, with_allowed_changes
+from task_assignor.runtime.identity import (
+    IN_TOPICS,
+    PLACE,
+    columns_of,
+    differences,
+    hints,
+    identity_of,
+    with_allowed_changes,
+)
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.outputs import output_schema
 from task_assignor.runtime.run_folder import (
@@ -108,7 +116,7 @@ class FolderClaim:
     def _claim(self, between: Mapping[str, Log]) -> RunDescription:
         storage = self._layout.storage
         outputs = self._output_schemas()
-        identity = identity_of(self._topology, self._topics, outputs, between)
+        identity = identity_of(self._topology, self._topics, outputs, between, in_topics=self._has_results)
         description = RunDescription(
             self._application_id,
             str(uuid.uuid4()),
@@ -129,7 +137,7 @@ class FolderClaim:
                 f"The folder {self._layout.run_dir} belongs to the application {found.application_id!r}, not to "
                 f"{self._application_id!r}. Maybe use another run_dir."
             )
-        before = self._with_columns(found, committed)
+        before = self._with_place(self._with_columns(found, committed))
         changed = differences(with_allowed_changes(before.identity, identity, self._topology, outputs), identity)
         if changed:
             raise CommitLogException(
@@ -162,6 +170,20 @@ class FolderClaim:
                 }
         given = {name: None if files.topic(name) else output_schema(self._layout.run_dir, name) for name in undeclared}
         return msgspec.structs.replace(run.with_outputs(given), identity=identity)
+
+    @property
+    def _has_results(self) -> bool:
+        return self._topics_at.has_results(self._topology)
+
+    def _with_place(self, run: RunDescription) -> RunDescription:
+        """The run with the place of its outputs, if that is Kafka, which former versions of this package did not write down."""
+        if not self._has_results or PLACE in run.identity:
+            return run
+        with suppress(CommitLogException):  # whoever reads the commits next says so, or does without a torn one
+            files = CommitLog(self._layout.run_dir).output_files()
+            if any(files.of(name) for name in run.outputs if not files.topic(name)):
+                return run
+        return msgspec.structs.replace(run, identity={**run.identity, PLACE: IN_TOPICS})
 
     def _starts(self) -> dict[str, tuple[int, ...]]:
         """Where a new run begins with topics in folders. Kafka deletes rows by itself, also those of which nothing was read yet."""

@@ -47,11 +47,18 @@ _OF_COLUMNS: Final = ("left_columns", "right_columns", "stream_columns", "table_
 """What joins are told of the columns of their result, which are compared themselves."""
 
 
+PLACE: Final = "place of the outputs"
+IN_TOPICS: Final = "topics of Kafka"
+"""That of the outputs, where it is not the folder of the run."""
+
+
 def identity_of(
     topology: Topology,
     topics: Mapping[str, Log],
     outputs: Mapping[str, pa.Schema | None],
     between: Mapping[str, Log] = MappingProxyType({}),
+    *,
+    in_topics: bool = False,
 ) -> dict[str, Any]:
     """The identity of a run, as JSON gives it back.
 
@@ -60,6 +67,7 @@ def identity_of(
         topics: its source topics, by name.
         outputs: output -> its columns as far as they are known beforehand.
         between: its repartition topics that are not in the folder of the run, by name.
+        in_topics: outputs and changes of stores go into topics, not into the folder of the run.
     """
     specs = topology.specs({name: topic.spec for name, topic in topics.items()})
     identity = {
@@ -68,6 +76,8 @@ def identity_of(
         "order of the sub-topologies": [sub.name for sub in topology.sub_topologies],
         "sub-topologies": {sub.name: _sub_topology(sub, outputs, specs) for sub in topology.sub_topologies},
     }
+    if in_topics:
+        identity[PLACE] = IN_TOPICS
     if topology.repartitions:
         identity["repartition topics"] = {
             name: {
@@ -352,6 +362,10 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
 
 
 _HINTS: Final = (
+    (
+        f"^{PLACE}: ",
+        "Outputs, and the changes of stores, stay where they began: what is in topics is not in the run_dir, nor the other way round.",
+    ),
     (r"topics, [^:]*, id: was .*, is (?!gone)", "A topic with another id was written anew under its name."),
     (
         r"repartition topics, [^:]*, id: (is|was .*, is gone)",

@@ -134,5 +134,8 @@ class Topics(Protocol):
             StreamsException: it is not.
         """
 
+    def has_results(self, topology: Topology) -> bool:
+        """Whether results of the tasks go there, and not into the folder of the run."""
+
     def results(self, application_id: str, topology: Topology) -> Results | None:
         """Where the results of the tasks go; None: into the folder of the run. Asked for in the process of a client."""

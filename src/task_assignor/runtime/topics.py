@@ -414,6 +414,10 @@ class FolderTopics:
     def check_results(self, application_id: str, topology: object, tasks: object) -> None:
         """Nothing: results are in the folder of the run, and checked by whoever reads them."""
 
+    def has_results(self, topology: object) -> bool:  # noqa: ARG002 (part of the protocol)
+        """No: results go into the folder of the run."""
+        return False
+
     def results(self, application_id: str, topology: object) -> None:  # noqa: ARG002 (part of the protocol)
         """None: results go into the folder of the run."""
         return

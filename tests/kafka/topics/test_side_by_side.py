@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
-from task_assignor.kafka.topics import KafkaTopic
+from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
     CommitLogException,
     LocalProcessLauncher,
+    RunResult,
     StreamsApplication,
     Topology,
     WindowedJoin,
 )
+from task_assignor.runtime.folder_claim import FolderClaim
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
-from tests.kafka.topics.records import killer, rows_of
+from tests.kafka.topics.records import killer, rows_of, stream_topic, write_streams_to_kafka
 from tests.kafka.topics.test_sinks import Join, Unique
-from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, settings
+from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, count_topology, settings
 
 pytestmark = pytest.mark.kafka
 
@@ -84,3 +87,38 @@ def test_a_count_that_comes_to_a_topic_later_needs_another_application_id(
         StreamsException, match=r"when there was no store count.*Maybe the topology has gained it since"
     ):
         join.both(tmp_path / "other").run()
+
+
+def test_outputs_stay_where_they_began(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run went on, with some rows in files and the others in Kafka, and the changes of its stores, too."""
+    servers, source, totals = kafka_cluster.bootstrap_servers, unique("source"), unique("totals")
+    write_streams_to_kafka(servers, source, unique("other"), 100, 10, 0)
+    make_topics(servers, totals, partitions=1)
+
+    def run(folder: str, *topics: KafkaTopic) -> RunResult:
+        counted = count_topology(source).sub_topologies[0]
+        topology = Topology([attrs.evolve(counted, outputs=[attrs.evolve(counted.outputs[0], name=totals)])])
+        return StreamsApplication(
+            topology,
+            settings(application_id=f"{totals}-{folder}"),
+            topics_root=KafkaTopics({"bootstrap.servers": servers}, [stream_topic(source), *topics]),
+            run_dir=tmp_path / folder,
+            clients=1,
+            options=QUICK,
+            launcher=LocalProcessLauncher(start_method="forkserver"),
+        ).run()
+
+    assert run("files").rows_in == 100
+    with pytest.raises(
+        CommitLogException, match=r'place of the outputs: is "topics of Kafka", was not there.*stay where'
+    ):
+        run("files", KafkaTopic(totals))
+    # A folder of a version that did not write it down goes on where its outputs are.
+    with monkeypatch.context() as former:
+        former.setattr(FolderClaim, "_has_results", False)
+        assert run("kafka", KafkaTopic(totals)).rows_in >= 100
+    assert run("kafka", KafkaTopic(totals)).rows_in == 0
+    with pytest.raises(CommitLogException, match=r'place of the outputs: was "topics of Kafka", is gone.*stay where'):
+        run("kafka")

@@ -418,6 +418,10 @@ class KafkaTopics:
             )
         return len(found.partitions)
 
+    def has_results(self, topology: Topology) -> bool:
+        """Whether results go into topics, since the outputs are declared."""
+        return bool(self._outputs(topology))
+
     def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
         """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""
         outputs = self._outputs(topology)
