@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, append_topic, write_topic
+from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.frames import exact_array, in_own_memory, taken, to_frame
 from tests.runtime.support import application, count_topology, stream
 
@@ -231,6 +233,17 @@ def test_a_folder_that_is_a_file_is_named(
     file.write_text("x", encoding="utf-8")
     with pytest.raises(error, match=told):
         use(file)
+
+
+def test_a_store_that_does_not_answer_is_no_reason_to_take_another_folder() -> None:
+    with (
+        pytest.raises(
+            CommitLogException, match=r"s3://b/c cannot be used: .*refused\. Maybe the store is away, or the env"
+        ) as told,
+        disk_errors(CommitLogException, "The run folder s3://b/c cannot be used", "Maybe use another run_dir."),
+    ):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+    assert "another run_dir" not in str(told.value)
 
 
 def test_polars_gets_times_whose_zone_is_an_offset_within_lists_and_structs_too() -> None:

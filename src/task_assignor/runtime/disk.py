@@ -14,6 +14,10 @@ from task_assignor.sdk import StreamsException
 from task_assignor.sdk.text import failure
 
 DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
+_STORE_ADVICE: Final = (
+    "Maybe the store is away, or the environment names another one (AWS_ENDPOINT_URL, AWS_REGION, ...). What was committed before "
+    "stays; run it again when the store answers."
+)
 _NOT_WRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 _SHORT: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
@@ -79,7 +83,7 @@ def disk_errors(kind: type[StreamsException], what: str, advice: str) -> Iterato
     Args:
         kind: the error that is documented.
         what: what cannot be done, as the beginning of a sentence.
-        advice: what to do, in whole sentences.
+        advice: what to do, in whole sentences; where a store does not answer it is another thing.
 
     Raises:
         StreamsException: of that kind.
@@ -87,4 +91,6 @@ def disk_errors(kind: type[StreamsException], what: str, advice: str) -> Iterato
     try:
         yield
     except OSError as error:
+        if isinstance(error, ConnectionError):
+            advice = _STORE_ADVICE
         raise kind(f"{what}: {error}. {advice}") from error
