@@ -438,6 +438,13 @@ def test_a_server_is_for_this_host_alone(tmp_path: Path) -> None:
         BridgeServer("unix:/a\0b")
     with BridgeServer("127.0.0.1:0") as first, pytest.raises(ServeException, match="cannot be listened on"):
         BridgeServer(first.address)
+    (tmp_path / "file").touch()
+    for other in (tmp_path, tmp_path / "file"):
+        with pytest.raises(
+            ServeException, match=f"{other} cannot be listened on: something that is no socket is there"
+        ):
+            BridgeServer(f"unix:{other}")
+        assert other.exists()
     path = tmp_path / "a.sock"
     with BridgeServer(f"unix:{path}"):
         assert path.stat().st_mode & 0o077 == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -143,10 +144,16 @@ class BridgeServer:
 
 
 def _remove_stale(path: Path) -> None:
-    """Delete a socket that a server left behind, but nothing else and none that is in use."""
+    """Delete a socket that a server left behind, but none that is in use.
+
+    Raises:
+        FileExistsError: it is something else.
+    """
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            return
+            raise FileExistsError(
+                errno.EEXIST, "something that is no socket is there. Maybe name a file that is not there yet"
+            )
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(ConnectionRefusedError):
