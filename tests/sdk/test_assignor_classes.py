@@ -187,6 +187,10 @@ def test_a_dotted_path_leads_into_packages(module: Callable[[str, str], None]) -
         ("ours_module.py", "A file is none of them. Maybe its class: ours_module.ClassName."),
         ("some/ours_module.py", "Maybe its class: some.ours_module.ClassName."),
         ("no_such_module.Mine", "There is no module no_such_module"),
+        (
+            "taskassignor.PythonTaskAssignor",
+            "That is a class of the bridge, in Java: python.task.assignor.class says which",
+        ),
         ("ours_module..Mine", "A dotted path has the form package.module.ClassName."),
         (".Mine", "A dotted path has the form"),
         ("ours module.Mine", "A dotted path has the form"),

@@ -30,6 +30,9 @@ JAVA_ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Kafka's class -> the name under which we have the like of it."""
 
+_OF_BRIDGE: Final = "taskassignor."
+"""The package of the classes that a Java application names in the same setting."""
+
 # How alike what was written and what may be meant must be.
 _SLIP, _DOTTED_SLIP = 0.6, 0.85
 _MAYBE: Final = "Maybe "
@@ -121,6 +124,11 @@ def _find(name: str) -> object:
             advice = f"{problem.advice} {_suggestion(name, points)}"
             if name.startswith("org.apache.kafka."):
                 advice = f"Of Kafka's classes these have a counterpart here: {listed(JAVA_ASSIGNORS)}."
+            elif name.startswith(_OF_BRIDGE):
+                advice = (
+                    "That is a class of the bridge, in Java: python.task.assignor.class says which assignor it asks. Registered "
+                    f"are: {listed(points)}."
+                )
     else:
         expected, advice = _EXPECTED, _suggestion(name, points)
         if name.isidentifier() and not advice.startswith(_MAYBE):
