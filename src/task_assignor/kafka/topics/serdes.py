@@ -160,9 +160,8 @@ class JsonSerde:
             _check_years(name, column)
         # A zone's offset has seconds in old times, and JSON has none.
         in_utc = [field.with_type(retyped(field.type, _in_utc)) for field in rows.schema]
-        lines = to_frame(rows.cast(pa.schema(in_utc))).write_ndjson().encode().split(b"\n")
-        # The last line ends in a newline, too.
-        return lines[: rows.num_rows]
+        objects = to_frame(rows.cast(pa.schema(in_utc))).to_struct().struct.json_encode()
+        return [text.encode() for text in objects]
 
 
 class RowSerde:
