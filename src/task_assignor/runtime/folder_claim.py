@@ -181,7 +181,7 @@ class FolderClaim:
             return run
         with suppress(CommitLogException):  # whoever reads the commits next says so, or does without a torn one
             files = CommitLog(self._layout.run_dir).output_files()
-            if any(files.of(name) for name in run.outputs if not files.topic(name)):
+            if any(file for name in run.outputs if not files.topic(name) for file in files.of(name)):
                 return run
         return msgspec.structs.replace(run, identity={**run.identity, PLACE: IN_TOPICS})
 

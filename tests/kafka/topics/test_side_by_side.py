@@ -95,15 +95,16 @@ def test_outputs_stay_where_they_began(
     """The run went on, with some rows in files and the others in Kafka, and the changes of its stores, too."""
     servers, source, totals = kafka_cluster.bootstrap_servers, unique("source"), unique("totals")
     write_streams_to_kafka(servers, source, unique("other"), 100, 10, 0)
-    make_topics(servers, totals, partitions=1)
+    nothing = unique("nothing")
+    make_topics(servers, totals, nothing, partitions=1)
 
-    def run(folder: str, *topics: KafkaTopic) -> RunResult:
-        counted = count_topology(source).sub_topologies[0]
+    def run(folder: str, *topics: KafkaTopic, reads: str = source) -> RunResult:
+        counted = count_topology(reads).sub_topologies[0]
         topology = Topology([attrs.evolve(counted, outputs=[attrs.evolve(counted.outputs[0], name=totals)])])
         return StreamsApplication(
             topology,
             settings(application_id=f"{totals}-{folder}"),
-            topics_root=KafkaTopics({"bootstrap.servers": servers}, [stream_topic(source), *topics]),
+            topics_root=KafkaTopics({"bootstrap.servers": servers}, [stream_topic(reads), *topics]),
             run_dir=tmp_path / folder,
             clients=1,
             options=QUICK,
@@ -119,6 +120,8 @@ def test_outputs_stay_where_they_began(
     with monkeypatch.context() as former:
         former.setattr(FolderClaim, "_has_results", False)
         assert run("kafka", KafkaTopic(totals)).rows_in >= 100
+        assert run("no-rows", KafkaTopic(totals), reads=nothing).rows_in == 0
+    assert run("no-rows", KafkaTopic(totals), reads=nothing).rows_in == 0
     assert run("kafka", KafkaTopic(totals)).rows_in == 0
     with pytest.raises(CommitLogException, match=r'place of the outputs: was "topics of Kafka", is gone.*stay where'):
         run("kafka")
