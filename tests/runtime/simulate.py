@@ -56,6 +56,7 @@ def simulate(seed: int) -> World:
         checks=chance.choice((0.05, 0.05, 0.05, 1.0)),
         slow_batches=chance.choice((0, 0, 0.1)),
         markers=chance.choice((0, 3, 10)),
+        permits=chance.choice((False, True)),
     )
     world.run()
     errors = [finished.error for finished in world.finished]

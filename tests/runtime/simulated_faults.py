@@ -32,7 +32,7 @@ from task_assignor.runtime.machines.coordinator_values import (
 from task_assignor.runtime.machines.protocol import TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.sdk import StreamsException
-from tests.runtime.simulated_leader import WhimsicalLeader
+from tests.runtime.simulated_leader import WhimsicalLeader, answer_of
 from tests.runtime.simulated_log import take
 from tests.runtime.simulated_work import SimulatedClient
 
@@ -225,7 +225,7 @@ class Faults:
         if coordinator.has_accepted:
             instructions = coordinator.handle(NothingWaits(world.now_ms))
         elif questions:
-            outcome = world.ask(questions[-1])
+            outcome = answer_of(world.leader, questions[-1])
             instructions = coordinator.handle(AssignorAnswered(outcome, world.now_ms))
         else:
             instructions = coordinator.handle(Tick(world.now_ms))

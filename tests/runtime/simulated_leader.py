@@ -13,7 +13,8 @@ from task_assignor.group import (
     GroupLeader,
     GroupRebalance,
 )
-from task_assignor.sdk import ApplicationStateBuilder, AssignmentConfigs, ProcessId, TaskId, TaskInfo
+from task_assignor.runtime.machines.coordinator_values import AskAssignor
+from task_assignor.sdk import ApplicationStateBuilder, AssignmentConfigs, ProcessId, StreamsException, TaskId, TaskInfo
 
 ACCEPTABLE_LAG = 5
 _NO_STATE = ApplicationStateBuilder(AssignmentConfigs(), 0).build()
@@ -104,3 +105,11 @@ def _spread(client: GroupClient, active: Sequence[TaskId], standby: Sequence[Tas
         consumer.member_id: ConsumerTasks(tuple(active[number::count]), tuple(standby[number::count]))
         for number, consumer in enumerate(client.consumers)
     }
+
+
+def answer_of(leader: GroupLeader, question: AskAssignor) -> GroupRebalance | StreamsException:
+    """What the group's leader says."""
+    try:
+        return leader.rebalance(question.clients, question.end_offset_sums, question.now_ms)
+    except StreamsException as error:
+        return error

@@ -56,6 +56,7 @@ def new_coordinator(world: World) -> Coordinator:
     world.commits.append(opening)
     world.log = log
     assert log.last == opening.number == len(world.commits) - 1, "records were lost"
+    world.permits.begin()
     return Coordinator(
         RUN,
         world.leader,
@@ -65,6 +66,7 @@ def new_coordinator(world: World) -> Coordinator:
         opening,
         world.now_ms,
         is_continuous=world.is_growing,
+        needs_permits=world.permits.are_needed,
     )
 
 

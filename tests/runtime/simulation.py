@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from task_assignor.group import GroupLeader, GroupRebalance, SubTopologyShape, make_tasks
+from task_assignor.group import GroupLeader, SubTopologyShape, make_tasks
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share
@@ -46,6 +46,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     FromClient,
     LookAtSources,
     NothingWaits,
+    RenewPermit,
     SendToClient,
     StopRequested,
     StoreCheckpoint,
@@ -70,9 +71,10 @@ from task_assignor.runtime.storage import as_document
 from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId, TaskInfo
 from tests.runtime.simulated_checks import ROWS_PER_BATCH, Before, check_event, check_loss, check_message, check_states
 from tests.runtime.simulated_faults import Faults
-from tests.runtime.simulated_leader import WhimsicalLeader
+from tests.runtime.simulated_leader import WhimsicalLeader, answer_of
 from tests.runtime.simulated_log import new_coordinator, open_log, store, write_checkpoint
 from tests.runtime.simulated_markers import SimulatedMarkers
+from tests.runtime.simulated_permits import SimulatedPermits
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work, sent
 
@@ -106,6 +108,7 @@ class World:
         clocks: how likely it is that with a heartbeat something of a task is due by the clock.
         stop_timeout_ms: so long batches may take that are in progress when the run, or their client, is to end.
         markers: how many are asked for.
+        permits: what clients make counts with permits.
     """
 
     def __init__(
@@ -134,6 +137,7 @@ class World:
         stop_timeout_ms: int = 5_000,
         clocks: float = 0.0,
         markers: int = 0,
+        permits: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.is_quiet = not (faults or mishaps or storage_faults)
@@ -164,6 +168,7 @@ class World:
         )
         self.faults_that = Faults(self)
         self.markers = SimulatedMarkers(self, markers)
+        self.permits = SimulatedPermits(self, are_needed=permits)
         self.committed: dict[TaskId, Lineage] = {}
         self.events: list[RunEvent] = []
         self.finished: list[Finished] = []
@@ -326,7 +331,7 @@ class World:
             actions.append(self._grow)
         if self.is_slow and self.random.random() < 0.1:
             actions.append(lambda: self._pass_time(self.random.choice((50, 150, 600))))
-        actions += self.faults_that.may_happen()
+        actions += [*self.permits.may_happen(), *self.faults_that.may_happen()]
         if self.background and self.random.random() < 0.5:
             actions.append(self.background.pop(0))
         return actions
@@ -445,14 +450,7 @@ class World:
     def answer(self, question: AskAssignor) -> None:
         """The assignor has decided; meanwhile anything may have happened."""
         self.questions.remove(question)
-        self.tell(AssignorAnswered(self.ask(question), self.now_ms))
-
-    def ask(self, question: AskAssignor) -> GroupRebalance | StreamsException:
-        """What the group's leader says."""
-        try:
-            return self.leader.rebalance(question.clients, question.end_offset_sums, question.now_ms)
-        except StreamsException as error:
-            return error
+        self.tell(AssignorAnswered(answer_of(self.leader, question), self.now_ms))
 
     def _add(self, connection: Connection) -> None:
         self.connections.append(connection)
@@ -499,8 +497,9 @@ class World:
 
     def tell(self, event: CoordinatorEvent) -> None:
         """An event for the coordinator."""
-        before = Before.of(self, event)
+        before, orders = Before.of(self, event), self.coordinator._orders._open.copy()
         instructions = self.coordinator.handle(event)
+        self.permits.check(event, orders)
         check_event(self, before, event, instructions)
         if self._is_checked():
             self.coordinator.validate_state()
@@ -521,6 +520,8 @@ class World:
                 case AskAssignor():
                     check_states(self, instruction)
                     self.questions.append(instruction)
+                case RenewPermit(_, number):
+                    self.permits.wanted.append(number)
                 case LookAtSources(name):
                     self.markers.looks.append(name)
                 case StoreCommit(record):

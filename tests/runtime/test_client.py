@@ -481,7 +481,7 @@ def test_what_cannot_happen_is_an_error_that_tells_the_story(events: list[Client
     with pytest.raises(InvalidTransitionException) as caught:
         deque(map(machine.handle, events))
     assert what in str(caught.value)
-    assert "joining: Received(message=Welcome(member_id='c-1'))" in str(caught.value)
+    assert "joining: Received(message=Welcome(member_id='c-1'" in str(caught.value)
     assert caught.value.state == "member"
 
 

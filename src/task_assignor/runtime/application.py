@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -313,7 +313,9 @@ class StreamsApplication:
                 # Before anything is done to topics: somebody else's run may write them.
                 held.enter_context(folder.alone())
                 is_new = not self._layout.has_commits()
-                self._topics_at.prepare(self._application_id, self._topology, self._tasks, is_new=is_new)
+                self._topics_at.prepare(
+                    self._application_id, self._topology, self._tasks, self._client_names, is_new=is_new
+                )
                 self._between = {
                     name: found
                     for name in self._topology.repartitions
@@ -322,7 +324,6 @@ class StreamsApplication:
                 }
                 run = folder.claim(self._between)
                 commits, opening, progress = self._open(run, is_continuous=is_continuous)
-                self._topics_at.begin_run()
             with closing(RunLog(self._layout.storage, self._application_id, opening.epoch)) as log:
                 recorder = Recorder(
                     self._told(on_event, until), on_line, self._metrics, log, self._manifests(log, opening.epoch)
@@ -337,8 +338,8 @@ class StreamsApplication:
                                 topic.check(progress.offsets(name), progress.seals(name))
                     with waits.during("the topics of its outputs"):
                         self._topics_at.check_results(self._application_id, self._topology, self._tasks)
-            results = self._topics_at.results(self._application_id, self._topology)
-            at = "" if results is None else f"the topics of {self._topics_at.address}"
+            is_elsewhere = self._topics_at.has_results(self._topology)
+            at = f"the topics of {self._topics_at.address}" if is_elsewhere else ""
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches, at)
 
     def _open(self, run: RunDescription, *, is_continuous: bool) -> tuple[CommitLog, CommitRecord, Progress]:
@@ -376,6 +377,14 @@ class StreamsApplication:
         for name, topic in self._topics.items():
             topic.check(progress.offsets(name), progress.seals(name))
         return commits, opening, progress
+
+    def _client_names(self) -> set[str]:
+        """Those of now and of former runs, as far as the folder says them."""
+        names = {spec.name for spec in self._clients}
+        with suppress(CommitLogException):  # whoever opens the log says so
+            for rebalance in CommitLog(self._layout.run_dir).rebalances():
+                names.update(name for name, _ in rebalance.clients.values())
+        return names
 
     def _upkeep(self) -> Upkeep:
         given = self._options
@@ -441,6 +450,7 @@ class StreamsApplication:
                     self._options.min_clients,
                     self._gone.add,
                 )
+                permits = self._topics_at.permits(self._application_id, self._topology)
                 coordinator = Coordinator(
                     run_id,
                     leader,
@@ -451,6 +461,7 @@ class StreamsApplication:
                     server.clock.now_ms(),
                     {task: self._topology.of_task(task).processors_name for task in self._tasks},
                     is_continuous=is_continuous,
+                    needs_permits=permits is not None,
                 )
 
                 def announce(event: RunEvent) -> None:
@@ -473,6 +484,7 @@ class StreamsApplication:
                     recorder.committed,
                     recorder.checkpointed,
                     self._watcher() if is_continuous else None,
+                    permits,
                 )
                 clients.end_absent()
                 is_done = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from task_assignor.runtime.fetched import Fetched
-from task_assignor.runtime.results import Results
+from task_assignor.runtime.results import Permits, Results
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import TaskId
@@ -106,7 +106,13 @@ class Topics(Protocol):
         """
 
     def prepare(
-        self, application_id: str, topology: Topology, tasks: Collection[TaskId], *, is_new: bool = False
+        self,
+        application_id: str,
+        topology: Topology,
+        tasks: Collection[TaskId],
+        clients: Callable[[], Collection[str]] = tuple,
+        *,
+        is_new: bool = False,
     ) -> None:
         """See to it that all topics are there that the application writes, before its clients start.
 
@@ -114,18 +120,15 @@ class Topics(Protocol):
             application_id: `application.id`.
             topology: what is computed.
             tasks: its tasks.
+            clients: gives the names of its clients, now and in former runs.
             is_new: nothing was committed in the folder of the run.
 
         Raises:
             StreamsException: one is not what it should be.
         """
 
-    def begin_run(self) -> None:
-        """A run begins, whose folder nobody else has: one of the same application with another folder is told.
-
-        Raises:
-            StreamsException: it cannot be.
-        """
+    def permits(self, application_id: str, topology: Topology) -> Permits | None:
+        """Whose results count: none of another run of the application. None: all that the coordinator records, and no others."""
 
     def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """Make sure, when a run is over, that what its tasks have committed outside of the run's folder is still there.
@@ -137,5 +140,11 @@ class Topics(Protocol):
     def has_results(self, topology: Topology) -> bool:
         """Whether results of the tasks go there, and not into the folder of the run."""
 
-    def results(self, application_id: str, topology: Topology) -> Results | None:
-        """Where the results of the tasks go; None: into the folder of the run. Asked for in the process of a client."""
+    def results(self, application_id: str, topology: Topology, who: str) -> Results | None:
+        """Where the results of the tasks go; None: into the folder of the run.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            who: name of what makes them, this process: a client, or a task that is in a place of its own.
+        """

@@ -15,7 +15,7 @@ from task_assignor.runtime.run_folder import RunLayout, open_committed
 from task_assignor.runtime.storage import PARQUET, Data, as_arrow, as_parquet
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topology import ProcessorTopology
-from task_assignor.sdk import TaskId
+from task_assignor.sdk import StreamsException, TaskId
 
 Offsets = Mapping[str, tuple[int, int]]
 
@@ -115,11 +115,39 @@ class Results(Protocol):
             files: the folder of the run, which may have older changelogs.
         """
 
-    def expect(self, tasks: Collection[TaskId]) -> None:
-        """The first orders of these tasks have come to this client: what takes long may be begun, in other threads."""
+    def take_permit(self, permit: bytes) -> None:
+        """What the tasks of this client make counts with this alone from now on; empty: it is no client of the run any more."""
 
-    def forget(self, task: TaskId) -> None:
-        """The task has gone."""
+
+@attrs.frozen
+class Renewed:
+    """There is another permit, and nothing counts with those before.
+
+    Args:
+        permit: what clients need so that what they make counts.
+        number: what it was asked for with; 0: it was not.
+    """
+
+    permit: bytes
+    number: int
+
+
+class Permits(Protocol):
+    """Whose results count, where that is not decided in the folder of the run. Of the driver."""
+
+    def begin(self, told: Callable[[Renewed | StreamsException], None]) -> None:
+        """Who is told hears, in another thread, of each permit, and at last why there are no more."""
+
+    def renew(self, number: int, client: str = "") -> None:
+        """Want another permit, so that what clients do with those before does not count.
+
+        Args:
+            number: what the answer is known by, at least 1.
+            client: name of the client that was given up, if that is why.
+        """
+
+    def close(self) -> None:
+        """No more are wanted."""
 
 
 class FolderResults:

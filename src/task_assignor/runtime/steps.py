@@ -23,18 +23,27 @@ class Steps:
 
     def __init__(self) -> None:
         self._works: dict[tuple[str, TaskId], list[tuple[int, str]]] = {}
+        self.computing: set[tuple[str, TaskId]] = set()
+        """Those of them that do not only wait for others."""
+
+    def begin(self, kind: str, task: TaskId) -> None:
+        """A thread for it is on its way."""
+        self.computing.add((kind, task))
 
     @contextmanager
     def of(self, kind: str, task: TaskId, waits: Callable[[], object] = bool) -> Iterator[None]:
         """What is done inside, in this thread, is a work of this kind; `waits` is called when it only waits for others."""
         # The last of these says how far it is; to put a whole pair there needs no lock.
-        self._works[kind, task] = _here.last = [(0, "")]
-        _here.waits = waits
+        key = (kind, task)
+        self._works[key] = _here.last = [(0, "")]
+        self.computing.add(key)
+        _here.waits, _here.key, _here.steps = waits, key, self
         try:
             yield
         finally:
-            _here.last = _here.waits = None
-            del self._works[kind, task]
+            _here.last = _here.waits = _here.key = _here.steps = None
+            self.computing.discard(key)
+            del self._works[key]
 
     def now(self) -> StepsOfWorks:
         """How far they are."""
@@ -72,4 +81,11 @@ def only_waits(doing: str) -> None:
     step(doing)
     waits: Callable[[], object] | None = getattr(_here, "waits", None)
     if waits is not None:
+        _here.steps.computing.discard(_here.key)
         waits()
+
+
+def others_compute() -> bool:
+    """Other works of the client whose work this thread does compute something, and may soon have to wait for the same."""
+    steps: Steps | None = getattr(_here, "steps", None)
+    return steps is not None and bool(steps.computing - {_here.key})

@@ -405,11 +405,14 @@ class FolderTopics:
         """None: what sub-topologies write for others is in the folder of the run."""
         return
 
-    def prepare(self, application_id: str, topology: object, tasks: object, *, is_new: bool = False) -> None:
+    def prepare(
+        self, application_id: str, topology: object, tasks: object, clients: object = None, *, is_new: bool = False
+    ) -> None:
         """Nothing: the folder of the run makes itself."""
 
-    def begin_run(self) -> None:
-        """Nothing: whoever has the folder of the run is alone."""
+    def permits(self, application_id: str, topology: object) -> None:  # noqa: ARG002 (part of the protocol)
+        """None: whoever has the folder of the run is alone."""
+        return
 
     def check_results(self, application_id: str, topology: object, tasks: object) -> None:
         """Nothing: results are in the folder of the run, and checked by whoever reads them."""
@@ -418,7 +421,7 @@ class FolderTopics:
         """No: results go into the folder of the run."""
         return False
 
-    def results(self, application_id: str, topology: object) -> None:  # noqa: ARG002 (part of the protocol)
+    def results(self, application_id: str, topology: object, who: str) -> None:  # noqa: ARG002 (part of the protocol)
         """None: results go into the folder of the run."""
         return
 

@@ -6,7 +6,7 @@ import pickle
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Final
@@ -39,6 +39,7 @@ from task_assignor.spark.jobs import OURS, failed_attempts, repeated_failure, sh
 from task_assignor.spark.pinned_worker import (
     Look,
     Misplaced,
+    NewPermit,
     Opened,
     Pinned,
     Reply,
@@ -190,6 +191,11 @@ class _Place:
                 step(doing)
         return answer.result()
 
+    def tell(self, permit: bytes) -> None:
+        """What it makes counts with this permit from now on."""
+        with suppress(OSError), self._lock:  # whoever asks it next hears that it has ended
+            self._channel.send(NewPermit(permit))
+
     def _read(self) -> None:
         try:
             while True:
@@ -255,6 +261,8 @@ class PinnedTasks:
         self._lost = lost
         self._places: dict[TaskId, _Place] = {}
         self._opening: set[_SparkJob] = set()
+        self._permit = b""
+        self._telling = threading.Lock()
         self._is_closed = False
 
     def surroundings(self) -> Surroundings:
@@ -280,7 +288,10 @@ class PinnedTasks:
             if place is None:
                 if job.order is not None and job.order.base != START:
                     raise _GoneError
-                place = self._places[job.task] = self._open(job.task)
+                place = self._open(job.task)
+                with self._telling:
+                    self._places[job.task] = place
+                    place.tell(self._permit)
             return self._asked(place, job)
         except _GoneError:
             return StateLost(TaskFailure(job.task, "client", self._story(job.task)))
@@ -319,8 +330,12 @@ class PinnedTasks:
         logger.warning("%s", story)
         return story
 
-    def expect(self, tasks: Collection[TaskId]) -> None:
-        """Nothing: a task's place is made for its first job."""
+    def take_permit(self, permit: bytes) -> None:
+        """All places get it."""
+        with self._telling:
+            self._permit = permit
+            for place in list(self._places.values()):
+                place.tell(permit)
 
     def is_due(self, task: TaskId) -> bool:  # noqa: ARG002 - a protocol's
         """Never: runs with pinned jobs end when all is read."""
@@ -367,7 +382,7 @@ class PinnedTasks:
         def work() -> bytes:
             token = str(uuid.uuid4())
             coming[token] = self._door.expect(token)
-            return pickle.dumps(Serve(self._payload, self._door.address, self._authkey, token))
+            return pickle.dumps(Serve(self._payload, self._door.address, self._authkey, token, task))
 
         def opened(job: _SparkJob) -> _Place | None:
             # The newest: where Spark ran it elsewhere, nobody came.

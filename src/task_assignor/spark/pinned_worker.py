@@ -59,12 +59,14 @@ class Serve:
         address: where the client listens.
         authkey: secret of that connection.
         token: what the client knows it by.
+        task: which.
     """
 
     bootstrap: bytes = attrs.field(repr=False)
     address: tuple[str, int]
     authkey: bytes = attrs.field(repr=False)
     token: str
+    task: TaskId
 
 
 @attrs.frozen
@@ -98,6 +100,12 @@ class Request(Message, frozen=True):
 
     number: int
     work: Job | Share
+
+
+class NewPermit(Message, frozen=True):
+    """What it makes counts with this permit from now on."""
+
+    permit: bytes = b""
 
 
 class Reply(Message, frozen=True):
@@ -140,18 +148,21 @@ def do_here(payload: bytes) -> Surroundings | Misplaced | str:
 def _serve(told: Serve, attempt: str) -> str:
     bootstrap = read_bootstrap(told.bootstrap)
     prepare_process(bootstrap)
-    channel = connect(told.address, told.authkey, 10, Request | None)
+    channel = connect(told.address, told.authkey, 10, Request | NewPermit | None)
     try:
         channel.send(Opened(told.token))
         interval_s = bootstrap.options.heartbeat_interval_ms / 1000
-        return _Worker(TasksHere(bootstrap), channel, attempt, interval_s).run()
+        # A task has one place at a time, and whoever makes another one of it fences the one before.
+        return _Worker(TasksHere(bootstrap, str(told.task)), channel, attempt, interval_s).run()
     finally:
         channel.close()
         channel.release()
 
 
 class _Worker:
-    def __init__(self, tasks: TasksHere, channel: Channel[Request | None], attempt: str, interval_s: float) -> None:
+    def __init__(
+        self, tasks: TasksHere, channel: Channel[Request | NewPermit | None], attempt: str, interval_s: float
+    ) -> None:
         self._tasks = tasks
         self._interval_s = interval_s
         self._steps = Steps()
@@ -166,7 +177,10 @@ class _Worker:
     def run(self) -> str:
         """Serve requests until there are no more; gives a summary."""
         threading.Thread(target=self._tell_steps, name="steps", daemon=True).start()
-        with ThreadPoolExecutor(1, thread_name_prefix="share") as shares:
+        with (
+            ThreadPoolExecutor(1, thread_name_prefix="share") as shares,
+            ThreadPoolExecutor(1, thread_name_prefix="job") as jobs,
+        ):
             while True:
                 try:
                     request = self._channel.receive()
@@ -174,10 +188,12 @@ class _Worker:
                     break  # Nobody waits for an answer any more.
                 if request is None:
                     break
-                if isinstance(request.work, Share):
+                if isinstance(request, NewPermit):
+                    self._tasks.take_permit(request.permit)
+                elif isinstance(request.work, Share):
                     shares.submit(self._carry_out, request.number, SHARE, request.work)
                 else:
-                    self._carry_out(request.number, request.work.kind.value, request.work)
+                    jobs.submit(self._carry_out, request.number, request.work.kind.value, request.work)
         self._over.set()
         self._tasks.close()
         return f"{self._batches} batches, {self._rows} rows"

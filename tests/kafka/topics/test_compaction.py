@@ -26,7 +26,7 @@ from task_assignor.runtime import (
 )
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
-from tests.kafka.topics.records import in_any_order, records_of, rows_of, write_records
+from tests.kafka.topics.records import delete_group, in_any_order, records_of, rows_of, write_records
 from tests.runtime.support import QUICK, settings
 
 Unique = Callable[[str], str]
@@ -103,8 +103,7 @@ def test_a_state_that_is_older_than_deletions_that_were_compacted_away_does_not_
     admin = AdminClient({"bootstrap.servers": servers})
 
     def lose_offsets() -> None:
-        for done in admin.delete_consumer_groups([application_id]).values():
-            done.result(60)
+        delete_group(servers, application_id)
 
     if is_second_life:
         run(200, 200, 200)

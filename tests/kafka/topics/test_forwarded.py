@@ -68,5 +68,5 @@ def test_a_topic_of_the_name_of_a_forwarded_output_is_refused() -> None:
     with pytest.raises(
         TopicException, match=r"'some' is Forwarded, so nothing is written .* Maybe leave out KafkaTopic"
     ):
-        topics.results("app", topology)
-    assert KafkaTopics(topics.settings, [stream_topic("left")]).results("app", topology) is None
+        topics.results("app", topology, "a")
+    assert KafkaTopics(topics.settings, [stream_topic("left")]).results("app", topology, "a") is None

@@ -20,12 +20,12 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaExc
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics import KafkaTopics, transactions
+from task_assignor.kafka.topics import KafkaTopics, committing
 from task_assignor.kafka.topics.committed import committed_of
+from task_assignor.kafka.topics.committing import Committer
 from task_assignor.kafka.topics.connection import Connection, _Lines, within
 from task_assignor.kafka.topics.failures import refusal_of
 from task_assignor.kafka.topics.offsets import committed_offsets
-from task_assignor.kafka.topics.producers import Producers
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
 from task_assignor.runtime import BatchesCommitted, RunEvent, TaskContext
 from task_assignor.runtime.errors import TaskMigratedException
@@ -73,9 +73,9 @@ def test_a_stranger_with_the_transactional_id_costs_time_and_no_rows(
     join = Join(frail_cluster, unique, rows=2_000)
 
     def fence() -> None:
-        for partition in range(4):
+        for client in ("client-0", "client-1"):
             stranger = Producer(
-                {"bootstrap.servers": join.servers, "transactional.id": f"{join.application_id}-0_{partition}"}
+                {"bootstrap.servers": join.servers, "transactional.id": f"{join.application_id}-{client}"}
             )
             stranger.init_transactions(60)
 
@@ -117,13 +117,9 @@ def test_what_is_said_while_leaders_change_is_asked_again(frail_cluster: KafkaCl
     assert Connection(settings, 60_000).ask("ask", ask) == 7
 
 
-def _transactions(more: Mapping[str, object] | None = None) -> TaskTransactions:
-    one = object.__new__(TaskTransactions)
-    one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", **(more or {})}), 60_000)
-    one._producer, one._generation, one._transactional_id = None, 0, "app-0_0"
-    producers = Producers("app", one._connection)
-    one._results = cast("KafkaResults", SimpleNamespace(stuck_at=0.0, committed_at=0.0, producers=producers))
-    return one
+def _committer(more: Mapping[str, object] | None = None) -> Committer:
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", **(more or {})}), 60_000)
+    return Committer(connection, "app", "app-client-0")
 
 
 @pytest.mark.parametrize(
@@ -147,15 +143,14 @@ def test_offsets_that_a_newer_version_has_committed_are_not_to_be_deleted(metada
 )
 def test_after_a_fatal_error_the_task_begins_anew(error: KafkaError) -> None:
     """Who produces after it has come is only told that it has; that, too, ended a run once in many."""
-    one = _transactions()
-    one._begun = 0.0
-    with pytest.raises(TaskMigratedException, match="The transaction app-0_0 was ended by Kafka"):
-        one._give_up(KafkaException(error))
+    failure = _committer()._failure(KafkaException(error), "task 0_0")
+    assert isinstance(failure, TaskMigratedException)
+    assert "The transaction app-client-0 was ended by Kafka" in str(failure)
 
 
 def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
     """Kafka calls it fenced; it was told to be another run's doing."""
-    one = _transactions({"transaction.timeout.ms": 90_000})
+    one = _committer({"transaction.timeout.ms": 90_000})
     fenced = KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
     for age, said in (
         (0.0, "Either another client"),
@@ -163,14 +158,13 @@ def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
         (91.0, "It has taken 91 s, and brokers end those of more than 1.5 min"),
     ):
         one._begun = time.monotonic() - age
-        with pytest.raises(TaskMigratedException, match=said):
-            one._give_up(fenced)
+        assert said in str(one._failure(fenced, "task 0_0"))
 
 
 def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had lost its coordinator while a broker stood still for 12 s: the run ended, though the broker answered all others."""
-    monkeypatch.setattr(transactions, "_SPARE_S", 0.0)
-    one = _transactions({"request.timeout.ms": "100"})
+    monkeypatch.setattr(committing, "_SPARE_S", 0.0)
+    one = _committer({"request.timeout.ms": "100"})
     one._begun = time.monotonic()
     producer: Any = SimpleNamespace(poll=lambda seconds: seconds)
 
@@ -178,23 +172,23 @@ def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPa
         assert seconds <= 0.1
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Failed to add offsets"))
 
-    said = r"Cannot commit: it has failed for 0 s: Failed to add offsets \(_TIMED_OUT\). The task begins anew with another producer"
+    said = r"Cannot commit: it has failed for 0 s: Failed to add offsets \(_TIMED_OUT\). It begins anew with another producer"
     with pytest.raises(TaskMigratedException, match=said):
         one._repeat(producer, "commit", times_out)
-    assert one._results.stuck_at >= one._begun
+    assert one._stuck_at >= one._begun
 
 
 def test_a_call_that_does_not_come_back_is_given_up_soon_and_later_if_brokers_may_be_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first one after an outage cost 45 s: as much as if it waited for the answer of a slow broker."""
-    one, waited = _transactions(), list[float]()
+    one, waited = _committer(), list[float]()
 
     def never(seconds: float, step: object, look: object = None) -> None:
         waited.append(seconds)
         raise TimeoutError
 
-    monkeypatch.setattr(transactions, "within", never)
+    monkeypatch.setattr(committing, "within", never)
 
     def repeat() -> None:
         producer: Any = None
@@ -203,7 +197,7 @@ def test_a_call_that_does_not_come_back_is_given_up_soon_and_later_if_brokers_ma
 
     repeat()
     repeat()
-    one._results.committed_at = time.monotonic()
+    one._committed_at = time.monotonic()
     repeat()
     assert waited == [15, 45, 15]
     one._connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 9_000)
@@ -245,31 +239,34 @@ def test_what_librdkafka_says_again_and_again_is_said_once(caplog: pytest.LogCap
     ]
 
 
-def test_tasks_begin_anew_where_another_one_was_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What had happened to the connections of one had happened to those of all: each waited for 45 s, one after the other."""
-    one = _transactions()
-    made: list[str] = []
-    new = SimpleNamespace(init_transactions=lambda seconds: made.append(f"within {seconds:.0f} s"))
-    monkeypatch.setattr(one._connection, "producer", lambda config: new)
-    monkeypatch.setattr(one, "_look", lambda order: None)
-    order: Any = SimpleNamespace(generation=1)
+def _begun(monkeypatch: pytest.MonkeyPatch) -> tuple[TaskTransactions, list[int]]:
+    """A task's transactions, and the generations in which it has looked what is committed."""
+    committer, looked = _committer(), list[int]()
+    producer = SimpleNamespace(init_transactions=lambda seconds: None)
+    monkeypatch.setattr(committer._connection, "producer", lambda config: producer)
+    one = object.__new__(TaskTransactions)
+    one._results = cast("KafkaResults", SimpleNamespace(committer=committer))
     one._task = TaskId(0, 0)
-    one.begin(order)
-    one.begin(order)
-    assert len(made) == 1
-    one._results.stuck_at = time.monotonic()
-    one.begin(order)
-    one.begin(order)
-    assert len(made) == 2
+    one.close()
+    monkeypatch.setattr(one, "_look", lambda order: looked.append(order.generation))
+    return one, looked
 
 
-def test_a_task_that_goes_on_in_a_new_generation_keeps_its_producer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rebalance made one of each task anew, also of those that stayed: with fifty on a client they stood still for seconds."""
-    one, made = _transactions(), list[int]()
-    new = SimpleNamespace(init_transactions=lambda seconds: None)
-    monkeypatch.setattr(one._connection, "producer", lambda config: new)
-    monkeypatch.setattr(one, "_look", lambda order: made.append(order.generation))
-    one._task = TaskId(0, 0)
+def test_what_is_committed_is_looked_at_again_with_another_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, looked = _begun(monkeypatch)
+    order = an_order(one._task, 4, 1, Position(3, 1))
+    one.begin(order)
+    one.begin(order)
+    assert looked == [1]
+    one._results.committer._end()
+    one.begin(order)
+    one.begin(order)
+    assert looked == [1, 1]
+
+
+def test_a_task_that_goes_on_in_a_new_generation_need_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rebalance made a producer of each task anew, also of those that stayed: with fifty on a client they stood still for seconds."""
+    one, looked = _begun(monkeypatch)
 
     def begin(generation: int, after: int) -> None:
         one.begin(an_order(one._task, after + 1, generation, Position(after, generation)))
@@ -277,13 +274,18 @@ def test_a_task_that_goes_on_in_a_new_generation_keeps_its_producer(monkeypatch:
     begin(1, after=3)
     one._batch = 4
     begin(2, after=4)
-    assert made == [1]
+    assert looked == [1]
     # It was elsewhere, or what it had committed was not heard of.
     begin(3, after=5)
-    assert made == [1, 3]
+    assert looked == [1, 3]
     one._batch = 6
     begin(4, after=5)
-    assert made == [1, 3, 4]
+    assert looked == [1, 3, 4]
+    # It may have been elsewhere, and lost there.
+    one._batch = 6
+    one._results.committer.take_permit(b"another")
+    begin(5, after=6)
+    assert looked == [1, 3, 4, 5]
 
 
 def test_an_application_that_begins_before_its_broker_waits_for_it_and_says_so(
@@ -389,49 +391,49 @@ class GetsStuck(Once):
                 step = threading.Event().wait
             within(seconds, step, look)
 
-        setattr(transactions, "within", once)  # noqa: B010 (the name is imported there)
+        setattr(committing, "within", once)  # noqa: B010 (the name is imported there)
 
 
 class IsSaidToBeCommitted(Once):
     """A transaction that was aborted is said to be committed, when asked once more."""
 
     def init(self, context: TaskContext) -> None:
-        marker, repeat = Path(self._marker), TaskTransactions._repeat
+        marker, repeat = Path(self._marker), Committer._repeat
 
-        def once(transactions: TaskTransactions, producer: Any, what: str, step: Callable[[float], object]) -> bool:
+        def once(committer: Committer, producer: Any, what: str, step: Callable[[float], object]) -> bool:
             if step == producer.commit_transaction and context.batch >= 2 and not marker.exists():
                 marker.touch()
                 producer.abort_transaction(60)
                 return False
-            return repeat(transactions, producer, what, step)
+            return repeat(committer, producer, what, step)
 
-        setattr(TaskTransactions, "_repeat", once)  # noqa: B010
+        setattr(Committer, "_repeat", once)  # noqa: B010
 
 
 class DoesNotSayWhere(Once):
     """A record is said to be there, but not at which offset."""
 
-    topics, offset = "-changelog", OFFSET_INVALID
+    topics, offset, times = "-changelog", OFFSET_INVALID, 1
 
     def init(self, context: TaskContext) -> None:
-        marker, produce = Path(self._marker), TaskTransactions._produce
+        marker, noting = Path(self._marker), committing._noting
 
-        def once(transactions: TaskTransactions, *arguments: Any) -> None:
-            is_place = arguments[1].endswith(self.topics)
-            if is_place and arguments[-1] and context.batch >= 2 and not marker.exists():
-                marker.touch()
-                nowhere = SimpleNamespace(offset=lambda: self.offset)
-                *most, note = arguments
-                arguments = (*most, lambda error, _: note(error, nowhere))
-            produce(transactions, *arguments)
+        def once(ends: Any, place: tuple[str, int]) -> Callable[[Any, Any], None]:
+            note = noting(ends, place)
+            said = len(marker.read_text()) if marker.exists() else 0
+            if not place[0].endswith(self.topics) or context.batch < 2 or said >= self.times:
+                return note
+            marker.write_text((said + 1) * ".")
+            nowhere = SimpleNamespace(offset=lambda: self.offset)
+            return lambda error, _: note(error, nowhere)
 
-        TaskTransactions._produce = once  # type: ignore[assignment,method-assign]
+        setattr(committing, "_noting", once)  # noqa: B010
 
 
 class ChangelogIsEmptyAgain(DoesNotSayWhere):
-    """As of a broker that was killed and came back without what it had of the topic."""
+    """As of a broker that was killed and came back without what it had of the topic: it says so of each try."""
 
-    offset = 0
+    offset, times = 0, 1_000
 
 
 class OutputIsEmptyAgain(ChangelogIsEmptyAgain):

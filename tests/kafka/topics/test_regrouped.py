@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from task_assignor.kafka.topics import KafkaTopic, KafkaTopics, committed, transactions
-from task_assignor.kafka.topics.transactions import TaskTransactions
+from task_assignor.kafka.topics import KafkaTopic, KafkaTopics, committed, committing
+from task_assignor.kafka.topics.committing import Committer
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
@@ -39,7 +39,7 @@ from task_assignor.runtime import (
 )
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
-from tests.kafka.topics.records import PARTITIONS, rows_of, stream_topic, write_records
+from tests.kafka.topics.records import PARTITIONS, delete_group, rows_of, stream_topic, write_records
 from tests.kafka.topics.test_sinks import Unique
 from tests.runtime.support import QUICK, settings, stream
 
@@ -72,33 +72,33 @@ class DiesBeforeItTells(ToGroups):
     def init(self, context: TaskContext) -> None:
         """Kafka's commit is the last that it does."""
         setattr(committed, "_MOST_METADATA", self._room)  # noqa: B010 (it is final)
-        commit, marker = TaskTransactions._commit, self._marker
+        together, marker = Committer._commit_together, self._marker
 
-        def dies(transactions: TaskTransactions, *arguments: Any) -> None:
-            commit(transactions, *arguments)
-            if transactions._task == context.task_id and not Path(marker).exists():
+        def dies(committer: Committer, group: Any) -> None:
+            together(committer, group)
+            if any(each.task == context.task_id for each in group) and not Path(marker).exists():
                 Path(marker).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        TaskTransactions._commit = dies  # type: ignore[assignment,method-assign]
+        setattr(Committer, "_commit_together", dies)  # noqa: B010
 
 
 class DoesNotSayWhere(ToGroups):
     """Records are said to be there, but not at which offsets, as of those that are sent a second time."""
 
     def __init__(self) -> None:
-        self._noting = transactions._noting
+        self._noting = committing._noting
 
     def init(self, context: TaskContext) -> None:
         """Only of outputs."""
 
         def nowhere(ends: dict[Any, int], place: Any) -> Callable[[Any, Any], None]:
             note = self._noting(ends, place)
-            if isinstance(place, str):
+            if place[0].endswith("-changelog"):
                 return note
             return lambda error, _: note(error, SimpleNamespace(offset=lambda: OFFSET_INVALID))
 
-        setattr(transactions, "_noting", nowhere)  # noqa: B010
+        setattr(committing, "_noting", nowhere)  # noqa: B010
 
 
 class Regrouped:
@@ -286,7 +286,7 @@ def test_a_run_that_would_go_on_with_other_repartition_topics_is_refused(
     ):
         regrouped.application(tmp_path / "run", in_files=True).run()
     admin = AdminClient({"bootstrap.servers": regrouped.servers})
-    admin.delete_consumer_groups([regrouped.application_id])[regrouped.application_id].result(60)
+    delete_group(regrouped.servers, regrouped.application_id)
     admin.delete_topics([regrouped.internal])[regrouped.internal].result(60)
     regrouped.add(100)
     with pytest.raises(CommitLogException, match=r"by-group, id: was .*A topic with another id was written anew"):

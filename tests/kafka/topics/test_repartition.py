@@ -37,7 +37,7 @@ from task_assignor.runtime import (
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
-from tests.kafka.topics.records import killer, rows_of, starts_of
+from tests.kafka.topics.records import delete_group, killer, rows_of, starts_of
 from tests.kafka.topics.test_sinks import Join, Unique
 from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, plain_join, settings
 
@@ -237,14 +237,12 @@ def test_rows_of_a_former_life_are_not_counted_again(
 ) -> None:
     groups = Groups(kafka_cluster, unique, rows=300)
     groups.groups(tmp_path / "run").run()
-    admin = AdminClient({"bootstrap.servers": groups.servers})
-    deleted = admin.delete_consumer_groups([groups.application_id])
-    deleted[groups.application_id].result(60)
+    delete_group(groups.servers, groups.application_id)
     # The folder knows how far it is.
     groups.add(100)
     groups.groups(tmp_path / "run").run()
     groups.check_counts()
-    admin.delete_consumer_groups([groups.application_id])[groups.application_id].result(60)
+    delete_group(groups.servers, groups.application_id)
     with pytest.raises(TopicException, match=r"-repartition' has records of a former life.*Maybe choose another"):
         groups.groups(tmp_path / "other").run()
 

@@ -243,11 +243,22 @@ def last_commits(
 
 
 def end_transactions(
-    connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]
+    connection: Connection,
+    application_id: str,
+    topology: Topology,
+    tasks: Collection[TaskId],
+    clients: Callable[[], Collection[str]],
 ) -> None:
     """End the transactions that processes of a former run have left open when they were killed.
 
     Until they are over, brokers tell nobody the offsets that the tasks have committed before.
+
+    Args:
+        connection: the process's connection.
+        application_id: the group.
+        topology: what is computed.
+        tasks: its tasks.
+        clients: gives the names of clients, now and before.
 
     Raises:
         KafkaClusterException: the cluster does not answer, or refuses.
@@ -258,20 +269,21 @@ def end_transactions(
     if not held:
         return
     _log.info("Transactions of tasks %s were left open by an earlier run; they are ended", ", ".join(map(str, held)))
+    names = sorted({*map(str, held), *clients()})
 
-    def end(task: TaskId) -> None:
-        name = transactional_id(application_id, task)
+    def end(who: str) -> None:
+        name = transactional_id(application_id, who)
         producer = connection.producer({"transactional.id": name})
         connection.ask(f"end the transaction {name}", producer.init_transactions)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for _ in pool.map(end, held):
+        for _ in pool.map(end, names):
             pass
 
 
-def transactional_id(application_id: str, task: TaskId) -> str:
-    """Under which a task's transactions are made, by whatever process."""
-    return f"{application_id}-{task}"
+def transactional_id(application_id: str, who: TaskId | str) -> str:
+    """Under which a client makes its transactions, or a task that is in a place of its own."""
+    return f"{application_id}-{who}"
 
 
 def _places(

@@ -10,6 +10,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, answers
+from task_assignor.kafka.topics.membership import INSTANCE
 from task_assignor.kafka.topics.rights import GROUP, check_rights
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.logs import logger_of
@@ -113,7 +114,7 @@ def check_group(connection: Connection, name: str) -> None:
                 return []
             raise
         check_rights("group", name, found.authorized_operations, GROUP)
-        return list(found.members)
+        return [member for member in found.members if member.group_instance_id != INSTANCE]
 
     found = connection.ask(f"describe the group {name}", members)
     if found:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from task_assignor.kafka.topics.committed import transactional_id
+from task_assignor.kafka.topics.committing import Committer
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.offsets import high_watermarks
-from task_assignor.kafka.topics.producers import Producers
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
 
@@ -22,6 +23,7 @@ class Shared:
         partitions_of: gives the number of partitions of a topic.
         connection: the process's connection.
         reader: the process's reader.
+        who: name of what the tasks are with, this process.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Shared:
         partitions_of: Callable[[str], int],
         connection: Connection,
         reader: RecordReader,
+        who: str,
     ) -> None:
         self.application_id = application_id
         self.topics = {**outputs, **repartitions}
@@ -39,11 +42,7 @@ class Shared:
         self.partitions = {name: partitions_of(topic.name) for name, topic in sorted(self.topics.items())}
         self.connection = connection
         self.reader = reader
-        self.producers = Producers(application_id, connection)
-        self.stuck_at = 0.0
-        """When a producer was given up that did not get on, in seconds of the monotonic clock: older ones may not either."""
-        self.committed_at = 0.0
-        """When a transaction was committed last."""
+        self.committer = Committer(connection, application_id, transactional_id(application_id, who))
 
     def topic_of(self, name: str) -> str:
         """The topic of a source or an output."""

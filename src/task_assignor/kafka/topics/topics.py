@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -31,8 +31,8 @@ from task_assignor.kafka.topics.committed import (
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.creation import check_group, check_names, check_settings, create_internal_topics
 from task_assignor.kafka.topics.declaration import KafkaTopic
-from task_assignor.kafka.topics.latest_run import LatestRun
 from task_assignor.kafka.topics.log import KafkaLog
+from task_assignor.kafka.topics.membership import Membership
 from task_assignor.kafka.topics.offsets import high_watermarks
 from task_assignor.kafka.topics.output_records import check_columns
 from task_assignor.kafka.topics.reader import RecordReader
@@ -115,7 +115,6 @@ class KafkaTopics:
     _connected: list[_Clients] = attrs.field(factory=list, init=False, repr=False, eq=False)
     _ids: dict[str, str] = attrs.field(factory=dict, init=False, repr=False, eq=False)
     """The ids of the topics that are written, as they were when the run began."""
-    _run: list[LatestRun] = attrs.field(factory=list, init=False, repr=False, eq=False)
     """In the process that has begun the run, while it goes on; none without stores that have changelogs."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,7 +122,7 @@ class KafkaTopics:
         return {name: getattr(self, name) for name in ("settings", "topics", "timeout_ms")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in {**state, "_connected": [], "_ids": {}, "_run": []}.items():
+        for name, value in {**state, "_connected": [], "_ids": {}}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -242,9 +241,6 @@ class KafkaTopics:
             CommitLogException: the run is not.
         """
         self._described_as(connection, name, topic_id, partitions)
-        # Brokers answer, so this does not wait.
-        for run in self._run:
-            run.check()
 
     def _described_as(
         self, connection: Connection, name: str, expected_id: str | None, partitions: int | None = None
@@ -271,7 +267,13 @@ class KafkaTopics:
         return found
 
     def prepare(
-        self, application_id: str, topology: Topology, tasks: Collection[TaskId], *, is_new: bool = False
+        self,
+        application_id: str,
+        topology: Topology,
+        tasks: Collection[TaskId],
+        clients: Callable[[], Collection[str]] = tuple,
+        *,
+        is_new: bool = False,
     ) -> None:
         """See to it that the topics of outputs, changelogs and repartitions are there; the internal ones are created if need be.
 
@@ -336,7 +338,7 @@ class KafkaTopics:
         create_internal_topics(connection, create, purged)
         for name in create:
             self._describe(connection, name, INTERNAL, if_absent="wait")
-        end_transactions(connection, application_id, topology, tasks)
+        end_transactions(connection, application_id, topology, tasks, clients)
         if is_new:
             last = last_commits(connection, application_id, topology, tasks)
             known = {(task.topology_name, task.subtopology) for task in last}
@@ -347,17 +349,14 @@ class KafkaTopics:
         for name in (*outputs, *changelogs, *between):
             self._partitions_of(connection, name)
         self._check_kept(connection, application_id, topology, tasks)
-        # A repartition topic is some task's source, whose offsets say more.
-        self._run[:] = [LatestRun(connection, application_id, name) for name in sorted(changelogs)[:1]]
 
-    def begin_run(self) -> None:
-        """Say in the application's group that a run begins: the one before, if it still goes on elsewhere, ends.
-
-        Raises:
-            KafkaClusterException: the cluster does not answer, or refuses.
-        """
-        for run in self._run:
-            run.begin()
+    def permits(self, application_id: str, topology: Topology) -> Membership | None:
+        """The membership in the application's group, if results go into topics."""
+        outputs = self._outputs(topology)
+        if not outputs:
+            return None
+        topic = min(found.name for found in outputs.values())
+        return Membership(self._clients().connection, application_id, topic)
 
     def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """See to it that the topics of outputs and changelogs still have what was committed.
@@ -371,7 +370,6 @@ class KafkaTopics:
         """
         if not self._outputs(topology):
             return
-        self._run.clear()
         connection = self._clients().connection
         try:
             needed = self._check_kept(connection, application_id, topology, tasks)
@@ -422,7 +420,7 @@ class KafkaTopics:
         """Whether results go into topics, since the outputs are declared."""
         return bool(self._outputs(topology))
 
-    def results(self, application_id: str, topology: Topology) -> KafkaResults | None:
+    def results(self, application_id: str, topology: Topology, who: str) -> KafkaResults | None:
         """Where results go: into topics, if the outputs are declared; None: into the folder of the run."""
         outputs = self._outputs(topology)
         if not outputs:
@@ -439,6 +437,7 @@ class KafkaTopics:
             lambda name: declared.get(name) or len(self._describe(clients.connection, name).partitions),
             clients.connection,
             clients.reader,
+            who,
         )
 
     def _warn_of_unused(self, topology: Topology) -> None:

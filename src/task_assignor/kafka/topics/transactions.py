@@ -1,45 +1,35 @@
-"""The results of tasks as transactions of Kafka: output, changelogs and source offsets of a batch become visible together.
+"""The results of tasks in Kafka: output, changelogs and source offsets of a batch become visible together, in a transaction.
 
-Each task has a transactional id (`<application.id>-<task>`), so that a new owner's `init_transactions` ends what an older one
-was doing and fences it. What counts is what Kafka has committed, and the coordinator's record follows: a new owner reads the
-offsets that the group `application.id` has committed for the task's sources. Where they are ahead of its order, a try that
-nobody heard of any more was committed; its result, in the metadata of these offsets, is the answer to the order.
+What counts is what Kafka has committed, and the coordinator's record follows: a new owner of a task reads the offsets that the group
+`application.id` has committed for its sources, when all transactions that were open are over. Where they are ahead of its order, a
+try that nobody heard of any more was committed; its result, in the metadata of these offsets, is the answer to the order.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, Final, NoReturn, TypeVar
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.changelog_reading import ChangelogReader
-from task_assignor.kafka.topics.changelogs import (
-    BEGINS_ANEW,
-    ChangelogCodec,
-    Record,
-    changelog_codec,
-)
+from task_assignor.kafka.topics.changelogs import BEGINS_ANEW, ChangelogCodec, changelog_codec
 from task_assignor.kafka.topics.committed import (
     Committed,
-    RecordsLostException,
     check_complete,
     check_end,
     check_stores,
     check_unread,
     committed_of,
-    transactional_id,
 )
-from task_assignor.kafka.topics.connection import is_passing, text_of, within
-from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
+from task_assignor.kafka.topics.committing import Batch, Place, Record
 from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, last_stable_offset
-from task_assignor.kafka.topics.output_records import records_of, size_of
-from task_assignor.kafka.topics.producers import MOST_S, Begun
+from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import records_gone
 from task_assignor.kafka.topics.shared import Shared
@@ -58,10 +48,6 @@ from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
-_Place = TypeVar("_Place")
-_STEP_S: Final = 1.0
-_SPARE_S: Final = 5.0
-"""So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _PURGED_AT_ONCE: Final = 1_000
 """So many records of a repartition topic that were read are removed together, or more."""
 
@@ -73,13 +59,9 @@ class KafkaResults(Shared):
         """The transactions of a task."""
         return TaskTransactions(task, topology, files, self)
 
-    def expect(self, tasks: Collection[TaskId]) -> None:
-        """Begin the transactions of these tasks side by side."""
-        self.producers.expect(tasks)
-
-    def forget(self, task: TaskId) -> None:
-        """Let go of what was begun for it."""
-        self.producers.forget(task)
+    def take_permit(self, permit: bytes) -> None:
+        """Brokers take transactions with this one alone from now on."""
+        self.committer.take_permit(permit)
 
 
 class TaskTransactions:
@@ -96,7 +78,6 @@ class TaskTransactions:
         self._task = task
         self._results = results
         self._connection = results.connection
-        self._transactional_id = transactional_id(results.application_id, task)
         self._changelogs = {
             store.name: changelog_topic(results.application_id, store.name, topology.topology)
             for store in topology.stores
@@ -131,46 +112,39 @@ class TaskTransactions:
         self._reading = ChangelogReader(
             self._connection, results.reader, task.partition, self._codecs, self._times, files, self._last
         )
-        self._producer: Producer | None = None
+        self._producer = 0
+        """Number of the producer since which it is known what is committed; 0: it is not."""
+        self._permits = 0
+        """How many permits had come then."""
         self._generation = -1
-        """Under which the producer was made."""
-        self._made_at = 0.0
-        """When, in seconds of the monotonic clock."""
+        """Of the last order."""
         self._batch = -1
-        """Number of the batch that this producer has committed last, or found committed; -1: none."""
+        """Number of the batch that was committed here last, or found committed; -1: none."""
         self._ends: dict[str, int] = {}
         """Store -> where its changelog ends."""
         self._written: dict[tuple[str, int], int] = {}
         """(output, partition) -> the offset after the last record that was written there."""
-        self._begun = 0.0
-        """When the last transaction began, in seconds of the monotonic clock."""
+        self._former: frozenset[str] = frozenset()
+        """Stores whose changelogs have records of before which do not count."""
 
     # Taking over.
 
     def begin(self, order: TaskOrder) -> Found | None:
-        """Fence older owners, and see what they have committed.
+        """See what is committed, when nobody else can commit anything of the task any more.
 
-        Not where a task goes on in a new generation right after its own last transaction: had it been elsewhere meanwhile, this
-        producer would be fenced, as the next transaction would tell.
+        Not where a task goes on right after its own last transaction: had it been elsewhere meanwhile, and nobody heard what came
+        of it there, there would be a newer permit.
         """
-        producers = self._results.producers
-        is_sound = self._producer is not None and self._made_at >= self._results.stuck_at
-        is_sound = is_sound and not producers.expects(self._task)
-        if is_sound and (self._generation == order.generation or self._batch == order.base.batch >= 0):
+        committer = self._results.committer
+        producer, permits = committer.begin(), committer.permits
+        is_known = self._producer == producer
+        is_next = self._batch == order.base.batch >= 0 and self._permits == permits
+        if is_known and (self._generation == order.generation or is_next):
             self._generation = order.generation
             return None
         self.close()
-        self._begun = 0.0
-        expected = producers.take(self._task, self._results.stuck_at)
-        made = expected or Begun(producers.make(self._task), time.monotonic())
-        self._producer, self._made_at, self._generation = made.producer, made.made_at, order.generation
-        if expected is None:
-            try:
-                what = f"begin the transactions of task {self._task}"
-                self._repeat(made.producer, what, made.producer.init_transactions)
-            except KafkaException as error:
-                self._give_up(error)
         found = self._look(order)
+        self._producer, self._permits, self._generation = producer, permits, order.generation
         # What was found is the answer to the order, so the next one goes on from there.
         self._batch = -1 if found is None else order.batch
         return found
@@ -192,12 +166,13 @@ class TaskTransactions:
                 for store, topic in self._changelogs.items()
             }
             for store, end in ends.items():
-                self._check_kept(self._changelogs[store], partition, end, self._ends.get(store, 0))
+                check_end(self._changelogs[store], partition, end, self._task, self._ends.get(store, 0))
             self._ends = ends
             if order.base.batch < 0:
                 for name in self._read:
                     check_unread(self._connection, self._sources[name], partition)
-                self._begin_anew()
+                # Nobody knows any more what they were made of; the first batch says so there.
+                self._former = frozenset(store for store, end in ends.items() if end)
             self._needed = {store: self._needed_of_all(store) for store in self._times}
             return None
         last = committed_of(group, partition, committed)
@@ -230,20 +205,6 @@ class TaskTransactions:
             return None
         _log.info("Task %s had been committed up to %s, but that was not recorded; it is now", self._task, offsets)
         return self._found(order, offsets, last)
-
-    def _begin_anew(self) -> None:
-        """Say in the changelogs that what they have of before does not count: nobody knows any more what it was made of."""
-        former = {store: [BEGINS_ANEW] for store, end in self._ends.items() if end}
-        if former:
-            with self._transaction() as producer:
-                self._ends.update(self._produce_changes(producer, former))
-                what = f"begin anew with the changelogs of task {self._task}"
-                if not self._repeat(producer, what, producer.commit_transaction):
-                    # As in `_commit`, but nothing says whether it is; once more does no harm.
-                    self.close()
-                    raise TaskMigratedException(
-                        f"Kafka has perhaps not let task {self._task} begin anew; it is tried again."
-                    )
 
     def _committed(self) -> dict[str, tuple[int, str]]:
         """Source topic -> the offset that the group has committed, and its metadata; none: nothing is committed."""
@@ -307,49 +268,42 @@ class TaskTransactions:
         changes: Mapping[str, pa.Table],
         stream_time: int | None,
     ) -> Made:
-        """Commit what came of an order, in one transaction."""
-        topics, partitions = self._results.topics, self._results.partitions
+        """Commit what came of an order, in a transaction."""
         outputs = {name: self._fit(name, rows) for name, rows in outputs.items()}
-        written = {
-            name: records_of(rows, topics[name], partitions[name], self._task.partition % partitions[name])
-            for name, rows in outputs.items()
-        }
-        logged = {store: self._codecs[store].encode(found, self._ends[store]) for store, found in changes.items()}
-        with self._transaction() as producer:
-            reached: dict[tuple[str, int], int] = {}
-            for name, records in written.items():
-                latest = {record[2]: number for number, record in enumerate(records)}
-                for number, record in enumerate(records):
-                    note = _noting(reached, (name, record[2])) if number == latest[record[2]] else None
-                    self._produce(producer, topics[name].name, *record, note)
-            only_waits("its transaction is committed")
-            ends = self._produce_changes(producer, logged)
-            reached = self._known(reached)
-            for (name, number), end in reached.items():
-                self._check_kept(self._results.topic_of(name), number, end, self._written.get((name, number), 0))
-            stores = {store: (end, ends.get(store, end)) for store, end in self._ends.items()}
-            for store in self._times.keys() & ends.keys():
-                self._needed[store].add(ends[store], self._newest(store, changes[store]))
-                self._needed[store].expire(expiry_of(changes[store]))
-            rows = sum(found.num_rows for found in changes.values())
+        written = {name: self._records_of(name, rows) for name, rows in outputs.items()}
+        logged = {store: self._logged(store, changes.get(store)) for store in sorted({*changes, *self._former})}
+        rows = {store: found.num_rows for store, found in changes.items()}
+        reached: list[_Reached] = []
+
+        def positions(noted: Mapping[Place, int]) -> list[TopicPartition]:
+            found = self._reached(logged, changes, noted)
             last = Committed(
                 {topic: start for topic, (start, _) in offsets.items()},
-                order.base.changelog_offset + rows,
+                order.base.changelog_offset + sum(rows.values()),
                 stream_time,
-                stores,
+                {store: (end, found.stores.get(store, end)) for store, end in self._ends.items()},
                 {name: found.num_rows for name, found in outputs.items()},
-                {store: (needed.first, needed.newest) for store, needed in self._needed.items()},
-                self._ends_with(reached),
+                {store: (needed.first, needed.newest) for store, needed in found.needed.items()},
+                self._ends_with(found.outputs),
                 batch=order.batch,
             )
-            self._commit(producer, offsets, last.metadata)
-        self._written.update(reached)
+            reached[:] = [found]
+            return [
+                TopicPartition(self._sources[name], self._task.partition, end, last.metadata)
+                for name, (_, end) in sorted(offsets.items())
+            ]
+
+        records = list(itertools.chain(*written.values(), *logged.values()))
+        only_waits("its transaction is committed")
+        self._results.committer.commit(Batch(self._task, records, _size_of(records), positions, self._producer))
+        (found,) = reached
+        self._written.update(found.outputs)
         made = Made(
             {
                 name: FileRef.of_topic(
                     name,
                     outputs[name].num_rows,
-                    size_of(written[name]),
+                    _size_of(written[name]),
                     columns=tuple(columns_of(outputs[name].schema).items()),
                 )
                 for name in written
@@ -358,20 +312,19 @@ class TaskTransactions:
             {
                 store: FileRef.of_topic(
                     self._changelogs[store],
-                    changes[store].num_rows,
-                    size_of(records),
+                    rows.get(store, 0),
+                    _size_of(logged[store]),
                     self._task.partition,
                     self._ends[store],
-                    ends[store],
+                    end,
                 )
-                for store, records in logged.items()
-                if records
+                for store, end in found.stores.items()
             },
             {
                 name: self._results.routed(
                     name,
                     outputs[name].num_rows,
-                    size_of(records),
+                    _size_of(records),
                     self._ends_with({})[name],
                     span_of(outputs[name], self._timestamps[name]),
                 )
@@ -379,15 +332,60 @@ class TaskTransactions:
                 if name in self._results.repartitions
             },
         )
-        self._results.committed_at = time.monotonic()
-        self._batch = order.batch
-        self._ends.update(ends)
+        self._batch, self._former, self._needed = order.batch, frozenset(), found.needed
+        self._ends.update(found.stores)
         for name, purging in self._read.items():
             _, read = offsets[name]
             purging.remove(read, max(order.ranges[name][1], read + _PURGED_AT_ONCE))
-        for store in self._times.keys() & ends.keys():
-            self._purging[store].remove(self._needed[store].first, ends[store])
+        for store in self._times.keys() & found.stores.keys():
+            self._purging[store].remove(self._needed[store].first, found.stores[store])
         return made
+
+    def _records_of(self, name: str, rows: pa.Table) -> list[Record]:
+        """Those of an output."""
+        topic, count = self._results.topics[name], self._results.partitions[name]
+        return [(topic.name, *record) for record in records_of(rows, topic, count, self._task.partition % count)]
+
+    def _logged(self, store: str, changes: pa.Table | None) -> list[Record]:
+        """Those of a changelog."""
+        found = [BEGINS_ANEW] if store in self._former else []
+        if changes is not None:
+            found += self._codecs[store].encode(changes, self._ends[store])
+        return [(self._changelogs[store], value, key, self._task.partition, -1) for key, value in found]
+
+    def _reached(
+        self, logged: Mapping[str, Sequence[Record]], changes: Mapping[str, pa.Table], noted: Mapping[Place, int]
+    ) -> _Reached:
+        """How far topics reach with what was written.
+
+        Raises:
+            RecordsLostException: not as far as before.
+            TaskMigratedException: it is not known.
+        """
+        stores = {store: noted[self._changelogs[store], self._task.partition] for store in logged if logged[store]}
+        unknown = [self._changelogs[store] for store, end in stores.items() if end <= 0]
+        if unknown:
+            # Of what was sent a second time, after a broker had gone, Kafka may only say that it is there already.
+            raise TaskMigratedException(
+                f"Kafka has not said at which offsets the records of {', '.join(unknown)} are; the batch is tried again."
+            )
+        for store, end in stores.items():
+            check_end(self._changelogs[store], self._task.partition, end, self._task, self._ends[store])
+        outputs = self._known(
+            {(name, number): end for name in self._outputs for number, end in self._noted(name, noted)}
+        )
+        for (name, number), end in outputs.items():
+            check_end(self._results.topic_of(name), number, end, self._task, self._written.get((name, number), 0))
+        needed = {store: attrs.evolve(found, blocks=found.blocks.copy()) for store, found in self._needed.items()}
+        for store in self._times.keys() & stores.keys() & changes.keys():
+            needed[store].add(stores[store], self._newest(store, changes[store]))
+            needed[store].expire(expiry_of(changes[store]))
+        return _Reached(stores, outputs, needed)
+
+    def _noted(self, name: str, noted: Mapping[Place, int]) -> list[tuple[int, int]]:
+        """Partition and end, of an output."""
+        topic = self._results.topic_of(name)
+        return [(number, end) for (written, number), end in noted.items() if written == topic]
 
     def _known(self, reached: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
         """Where outputs end; of what was sent a second time Kafka may not say it, and repartition topics are asked then."""
@@ -404,18 +402,6 @@ class TaskTransactions:
             return rows
         return fit_to_schema(rows, topic.schema, f"the repartition topic {name!r}")
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Producer]:
-        """Begins one, which is committed inside."""
-        producer = self._producer
-        assert producer is not None, "begin() comes first"
-        self._begun = time.monotonic()
-        try:
-            producer.begin_transaction()
-            yield producer
-        except (KafkaException, SystemError) as error:
-            self._give_up(refusal_of(error))
-
     def _ends_with(self, reached: Mapping[tuple[str, int], int]) -> dict[str, tuple[int, ...]]:
         """Output -> where each of its partitions ends, as far as the task has written there."""
         written = {**self._written, **reached}
@@ -424,155 +410,6 @@ class TaskTransactions:
             for name in self._outputs
         }
 
-    def _produce_changes(self, producer: Producer, logged: Mapping[str, list[Record]]) -> dict[str, int]:
-        """Store -> where its changelog ends then; waits until all records of the transaction are written."""
-        ends: dict[str, int] = {}
-        for store, records in logged.items():
-            for number, (key, value) in enumerate(records):
-                # The last one of a partition is written last.
-                note = _noting(ends, store) if number == len(records) - 1 else None
-                self._produce(producer, self._changelogs[store], value, key, self._task.partition, -1, note)
-        patience = self._connection.patience(f"write the records of task {self._task}")
-        left = len(producer)
-        while left:
-            remaining = producer.flush(_STEP_S)
-            if remaining < left:
-                patience.progress()
-            else:
-                patience.check()
-            left = remaining
-        unknown = [self._changelogs[store] for store, end in ends.items() if end <= 0]
-        if unknown:
-            # Of what was sent a second time, after a broker had gone, Kafka may only say that it is there already.
-            self._abort()
-            raise TaskMigratedException(
-                f"Kafka has not said at which offsets the records of {', '.join(unknown)} are; the batch is tried again."
-            )
-        for store, end in ends.items():
-            self._check_kept(self._changelogs[store], self._task.partition, end, self._ends[store])
-        return ends
-
-    def _check_kept(self, topic: str, partition: int, end: int, before: int) -> None:
-        """`check_end`, in a transaction that is ended if need be."""
-        try:
-            check_end(topic, partition, end, self._task, before)
-        except RecordsLostException:
-            self._abort()
-            raise
-
-    def _produce(
-        self,
-        producer: Producer,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        timestamp: int,
-        note: Callable[[Any, Any], None] | None = None,
-    ) -> None:
-        more: dict[str, Any] = {} if timestamp < 0 else {"timestamp": timestamp}
-        patience = None
-        while True:
-            try:
-                producer.produce(topic, value, key, partition=partition, on_delivery=note, **more)
-            except BufferError:
-                patience = patience or self._connection.patience(f"write to the topic {topic}")
-                patience.check()
-                producer.poll(0.1)
-            else:
-                return
-
-    def _commit(self, producer: Producer, offsets: Offsets, metadata: str) -> None:
-        sources = [
-            TopicPartition(self._sources[name], self._task.partition, end, metadata)
-            for name, (_, end) in sorted(offsets.items())
-        ]
-        group = self._connection.group(self._results.application_id).consumer_group_metadata()
-        what = f"commit a batch of task {self._task}"
-        is_sure = self._repeat(
-            producer, what, lambda timeout: producer.send_offsets_to_transaction(sources, group, timeout)
-        )
-        is_sure &= self._repeat(producer, what, producer.commit_transaction)
-        wanted = {name: (end, metadata) for name, (_, end) in offsets.items()}
-        if not is_sure and not wanted.items() <= self._committed().items():
-            # Seen once, after a broker had been killed twice in a row.
-            self.close()
-            raise TaskMigratedException(
-                f"Kafka has not committed a batch of task {self._task} that confluent-kafka, asked more than once, calls committed; "
-                "the task begins anew."
-            )
-
-    def _repeat(self, producer: Producer, what: str, step: Callable[[float], object]) -> bool:
-        """A step of a transaction; again, while brokers are away. True: it was done at once.
-
-        Raises:
-            KafkaClusterException: they are for too long.
-            TaskMigratedException: the producer is stuck; with another one the task begins anew.
-            confluent_kafka.KafkaException: the step has failed.
-        """
-        patience = self._connection.patience(what)
-        timeout = min(MOST_S, self._connection.request_s)
-        # But for that which sends offsets, calls keep to their timeout: it waits for each answer up to request.timeout.ms, or for ever.
-        # Another producer is soon there, so these are told apart only where none has committed since: brokers may be slow.
-        is_slow = self._results.stuck_at > self._results.committed_at
-        longest = timeout + _SPARE_S + (self._connection.request_s if is_slow else 0)
-        since = time.monotonic()
-        is_first = True
-        while True:
-            limit = min(longest, patience.left_s)
-            try:
-                within(limit, lambda: step(timeout), patience.check)
-            except TimeoutError as error:
-                # Neither can this producer abort; whoever begins anew ends its transaction.
-                raise self._stuck(what, f"confluent-kafka has not come back for {limit:.0f} s") from error
-            except KafkaException as error:
-                found = error.args[0]
-                if found.fatal() or found.txn_requires_abort() or not is_passing(found):
-                    raise
-                producer.poll(0)  # tells of refusals
-                patience.check(text_of(found))
-                # One that has lost its coordinator may look for it no more, though the broker is back and answers others.
-                if self._begun and time.monotonic() - since > longest:
-                    raise self._stuck(what, f"it has failed for {longest:.0f} s: {text_of(found)}") from error
-                is_first = False
-                time.sleep(0.1)
-            else:
-                return is_first
-
-    def _stuck(self, what: str, why: str) -> TaskMigratedException:
-        """Let go of a producer that does not get on, and have the process's other tasks begin anew before they wait as long."""
-        self.close()
-        self._results.stuck_at = time.monotonic()
-        return TaskMigratedException(
-            f"Cannot {what}: {why}. The task begins anew with another producer of the transactional id {self._transactional_id}."
-        )
-
-    def _abort(self) -> None:
-        """End the transaction; else readers wait until it is over by itself."""
-        producer = self._producer
-        self.close()
-        if producer is not None:
-            with suppress(KafkaException, TimeoutError):
-                within(_STEP_S * 2 + _SPARE_S, lambda: producer.abort_transaction(_STEP_S * 2))
-
-    def _give_up(self, error: KafkaException) -> NoReturn:
-        """The transaction has failed: what of it counts, the next owner's `begin` will see."""
-        found = error.args[0]
-        if found.fatal():
-            self.close()
-        else:
-            self._abort()
-        advice = REFUSED.get(found.code())
-        if advice is None and (found.code() in BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
-            seconds = time.monotonic() - self._begun if self._begun else 0.0
-            why = why_ended(found, seconds, self._connection.transaction_ms)
-            raise TaskMigratedException(
-                f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. {why}"
-            ) from error
-        raise KafkaClusterException(
-            f"The results of task {self._task} cannot be written: {text_of(found)}. {advice or ''}".rstrip()
-        ) from error
-
     # Reading.
 
     def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
@@ -580,15 +417,24 @@ class TaskTransactions:
         return self._reading.changes(file, store, batch, is_fresh=is_fresh)
 
     def close(self) -> None:
-        """Let go of the producer; a transaction that is open is ended by the next owner."""
-        self._producer, self._generation, self._batch = None, -1, -1
+        """What is committed has to be seen again before anything else is."""
+        self._producer, self._permits, self._generation, self._batch = 0, 0, -1, -1
 
 
-def _noting(ends: dict[_Place, int], place: _Place) -> Callable[[Any, Any], None]:
-    """Notes where what is written to a place ends."""
+@attrs.frozen
+class _Reached:
+    """How far topics reach with a batch.
 
-    def note(error: Any, message: Any) -> None:
-        if error is None:
-            ends[place] = message.offset() + 1
+    Args:
+        stores: store that has changed -> the offset after the last record of its changelog.
+        outputs: (output, partition) -> the offset after the last record that the task has written there.
+        needed: window store -> what is needed of its changelog.
+    """
 
-    return note
+    stores: Mapping[str, int]
+    outputs: Mapping[tuple[str, int], int]
+    needed: dict[str, Needed]
+
+
+def _size_of(records: Collection[Record]) -> int:
+    return sum(len(value or b"") + len(key or b"") for _, value, key, _, _ in records)

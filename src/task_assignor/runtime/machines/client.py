@@ -37,7 +37,6 @@ from task_assignor.runtime.machines.client_values import (
     Connected,
     Disconnected,
     End,
-    Expect,
     HeartbeatDue,
     JobDone,
     JobWaits,
@@ -49,6 +48,7 @@ from task_assignor.runtime.machines.client_values import (
     SendToCoordinator,
     StartHeartbeats,
     StateLost,
+    TakePermit,
 )
 from task_assignor.runtime.machines.protocol import (
     START,
@@ -58,6 +58,7 @@ from task_assignor.runtime.machines.protocol import (
     Goodbye,
     Heartbeat,
     Leave,
+    Permit,
     Position,
     Process,
     PunctuationDue,
@@ -82,7 +83,7 @@ from task_assignor.sdk import TaskId
 
 MAX_LOSSES = 3
 """So often in a row a task's state on disk may turn out to be damaged."""
-JOBS_OF_A_THREAD = 16
+JOBS_OF_A_THREAD = 64
 """So many jobs that a thread has begun may not have ended, all but one of them because they wait for others."""
 
 
@@ -121,6 +122,7 @@ class ClientMachine:
         self._works = Works()
         self._agenda = Agenda()
         self._member_id = ""
+        self._permit = b""
         self._generation = 0
         self._rows_in = 0
         self._restored_rows = 0
@@ -223,32 +225,29 @@ class ClientMachine:
         if self._phase is ClientPhase.STOPPING:
             return
         match message:
-            case Welcome(member_id):
+            case Welcome(member_id, permit):
                 self._expect(Received(message), ClientPhase.JOINING)
                 self._phase = ClientPhase.MEMBER
                 self._member_id = member_id
                 yield StartHeartbeats(member_id)
+                if permit:
+                    yield from self._take_permit(permit)
                 yield from self._unsay()
                 if self._leaves_because:
                     yield SendToCoordinator(Leave(self._leaves_because))
+            case Permit(permit):
+                yield from self._take_permit(permit)
             case Assign():
                 self._expect(Received(message), ClientPhase.MEMBER)
                 yield from self._take_assignment(message)
             case Process(orders):
                 self._expect(Received(message), ClientPhase.MEMBER)
-                new = []
                 for order in orders:
                     task = self._tasks.get(order.task)
                     if task is None or task.state is not TaskState.ACTIVE:
                         raise self._invalid(f"an order for {order.task}, which is not active here")
                     task.order, task.committed = order, order.base
                     self._note(order.task)
-                    if not task.has_orders:
-                        new.append(order.task)
-                        task.has_orders = True
-                # What one order waits for need not be begun while others do.
-                if len(new) > 1:
-                    yield Expect(tuple(new))
             case Committed(changes, snapshots):
                 for task_id, change in changes.items():
                     if task_id in self._tasks:
@@ -267,7 +266,13 @@ class ClientMachine:
                 else:
                     yield from self._begin_stop(reason, snapshots=False, was_told=False)
             case Stop(reason, snapshot):
+                yield from self._take_permit(b"")
                 yield from self._begin_stop(reason, snapshots=snapshot, was_told=True)
+
+    def _take_permit(self, permit: bytes) -> Iterator[ClientInstruction]:
+        if permit != self._permit:
+            self._permit = permit
+            yield TakePermit(permit)
 
     def _take_assignment(self, assign: Assign) -> Iterator[ClientInstruction]:
         self._generation = assign.generation
@@ -315,6 +320,7 @@ class ClientMachine:
         if self._phase is not ClientPhase.CONNECTING:
             self._phase = ClientPhase.CONNECTING
             self._member_id = ""
+            yield from self._take_permit(b"")
             self._told = {}
             self._works.leave()
             for task in self._tasks.values():

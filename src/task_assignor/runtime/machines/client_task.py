@@ -145,8 +145,6 @@ class ClientTask:
     """A restore that needed changes from this batch on has failed: they may be deleted, and a newer snapshot is told."""
     order: TaskOrder | None = None
     """Is to be answered, or given back."""
-    has_orders: bool = False
-    """Some have come since the assignment."""
     job: Job | None = None
     """What is done with it now."""
     reported: bool = False
@@ -175,7 +173,7 @@ class ClientTask:
         if state not in _MAY_BECOME[self.state]:
             raise InvalidTransitionException(f"Task {self.task} on a client", self.state.value, f"{state.value}", ())
         self.state = state
-        self.reported = self.has_orders = False
+        self.reported = False
 
     @property
     def role(self) -> str:

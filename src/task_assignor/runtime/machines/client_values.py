@@ -140,10 +140,10 @@ class RunJob:
 
 
 @attrs.frozen
-class Expect:
-    """The first orders of these tasks have come: what takes long until one can be carried out may be begun for all."""
+class TakePermit:
+    """What tasks make counts with this permit from now on; empty: with none, since this is no member any more."""
 
-    tasks: tuple[TaskId, ...]
+    permit: bytes
 
 
 @attrs.frozen
@@ -178,4 +178,4 @@ class End:
     was_told: bool
 
 
-ClientInstruction = RunJob | Share | Expect | SendToCoordinator | StartHeartbeats | Connect | End
+ClientInstruction = RunJob | Share | TakePermit | SendToCoordinator | StartHeartbeats | Connect | End

@@ -29,6 +29,7 @@ from task_assignor.runtime.machines.coordinator_commits import Commits
 from task_assignor.runtime.machines.coordinator_lifetime import Lifetime
 from task_assignor.runtime.machines.coordinator_members import Member, Members, advice_on_loss, error_of
 from task_assignor.runtime.machines.coordinator_orders import Orders, grown, refused
+from task_assignor.runtime.machines.coordinator_permits import Permits
 from task_assignor.runtime.machines.coordinator_rebalances import Question, Rebalances, with_names
 from task_assignor.runtime.machines.coordinator_values import (
     Abandoned,
@@ -48,6 +49,8 @@ from task_assignor.runtime.machines.coordinator_values import (
     LookAtSources,
     MarkerWanted,
     NothingWaits,
+    PermitFailed,
+    PermitRenewed,
     SendToClient,
     SourcesFailed,
     StopRequested,
@@ -110,6 +113,7 @@ class Coordinator:
         now_ms: time.
         processors: task -> name of its processor, for messages.
         is_continuous: sources may grow, and the run goes on until it is stopped; else it ends when all is read.
+        needs_permits: what clients make counts before it is recorded (`coordinator_permits`); the first is on its way.
     """
 
     def __init__(
@@ -124,6 +128,7 @@ class Coordinator:
         processors: Mapping[TaskId, str] | None = None,
         *,
         is_continuous: bool = False,
+        needs_permits: bool = False,
     ) -> None:
         self._processors = processors or {}
         self._leader = leader
@@ -137,6 +142,7 @@ class Coordinator:
         self._commits = Commits(opening, progress, self._orders, self._members, options.checkpoint_every_commits)
         self._is_continuous = is_continuous
         self._patience = Patience(options.max_task_idle_ms)
+        self._permits = Permits(self._orders, self._members, progress.tasks if needs_permits else ())
         self._now_ms = now_ms
         self._story = Story()
 
@@ -192,7 +198,10 @@ class Coordinator:
                 instructions = self._request_stop(reason, now_ms)
             case MarkerWanted(name, now_ms):
                 instructions = self._want_marker(name, now_ms)
-            case LauncherFailed(error, now_ms) | SourcesFailed(error, now_ms):
+            case PermitRenewed(permit, number, now_ms):
+                told, waiting = self._permits.take(permit, number)
+                instructions = chain(told, self._give_orders(waiting, now_ms), self._go_on(now_ms))
+            case LauncherFailed(error, now_ms) | SourcesFailed(error, now_ms) | PermitFailed(error, now_ms):
                 instructions = self._fail(error, now_ms)
             case LeaveWanted(client, reason, now_ms):
                 instructions = self._let_go(self._members.named(client), reason, now_ms)
@@ -290,7 +299,7 @@ class Coordinator:
             yield from self._join(connection, hello, now_ms)
             return
         member = self._members.add(connection, hello, self._progress, now_ms)
-        yield SendToClient(connection, Welcome(member.member_id))
+        yield SendToClient(connection, Welcome(member.member_id, self._permits.newest))
         yield Announce(member.has_joined())
         self._rebalances.joined(hello.client)
         yield from self._go_on(now_ms)
@@ -326,6 +335,7 @@ class Coordinator:
         else:
             yield Announce(ClientLeft(member.name, member.member_id, member.leaves_because, waits_ms))
         handed_over = self._orders.lose(member, member.hung(self._options, now_ms) if hangs else None)
+        yield from self._permits.renew(member.name, handed_over)
         poison = self._orders.poison(self._options.max_attempts)
         if poison:
             message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"
@@ -394,7 +404,9 @@ class Coordinator:
         if not self._lifetime.is_over:
             told, void = self._orders.stop_those_that_leave(self._members, self._generation, now_ms)
             yield from starmap(SendToClient, told)
-            yield from self._give_orders(void, now_ms)
+            for client, tasks in void.items():
+                yield from self._permits.renew(client, tasks)
+                yield from self._give_orders(tasks, now_ms)
         if not self._lifetime.is_running:
             return
         yield from self._give_orders(self._progress.take_fed(), now_ms)
@@ -461,7 +473,7 @@ class Coordinator:
         new: dict[int, list[TaskOrder]] = {}
         for task in tasks:
             owner = self._members.owner_of(task)
-            if owner is None or owner.leaves_because or self._orders.is_open(task):
+            if owner is None or owner.leaves_because or self._orders.is_open(task) or self._orders.is_held(task):
                 continue
             may_grow = self._progress.unread(task) if self._is_continuous else {}
             awaited = self._patience.awaited(task, may_grow, now_ms)

@@ -54,6 +54,8 @@ class Orders:
         self._losses: Counter[TaskId] = Counter()
         """Task -> how often a member was lost that was at work for it, since its last answer."""
         self._last_lost: dict[TaskId, TaskOrder] = {}
+        self._held: dict[TaskId, int] = {}
+        """Task that may still be at work where it was lost -> number of the permit with which that does not count any more."""
 
     def __len__(self) -> int:
         """How many orders are open."""
@@ -70,6 +72,21 @@ class Orders:
     def is_open(self, task: TaskId) -> bool:
         """The task has an open order."""
         return task in self._open
+
+    def is_held(self, task: TaskId) -> bool:
+        """The task gets no order before there is another permit."""
+        return task in self._held
+
+    def hold(self, tasks: Iterable[TaskId], number: int) -> None:
+        """These get no order before the permit of that number is there."""
+        self._held.update(dict.fromkeys(tasks, number))
+
+    def release(self, number: int) -> list[TaskId]:
+        """The permit of that number is there; gives the tasks that have waited for it."""
+        released = [task for task, awaited in self._held.items() if awaited <= number]
+        for task in released:
+            del self._held[task]
+        return released
 
     def awaits_commit(self, task: TaskId) -> bool:
         """The task has a result that was accepted and not committed."""
@@ -113,14 +130,14 @@ class Orders:
 
     def stop_those_that_leave(
         self, members: Members, generation: int, now_ms: int
-    ) -> tuple[list[tuple[int, Assign | Stop]], list[TaskId]]:
+    ) -> tuple[list[tuple[int, Assign | Stop]], dict[str, list[TaskId]]]:
         """A member that leaves may end when its tasks are with others and its batches are done, or take too long.
 
         Returns:
-            Whom to tell what; and the tasks whose orders are void.
+            Whom to tell what; and client -> the tasks whose orders to it are void.
         """
         told: list[tuple[int, Assign | Stop]] = []
-        void: list[TaskId] = []
+        void: dict[str, list[TaskId]] = {}
         for member in members.leaving:
             if member.has_tasks and not members.staying:
                 # Nobody is there to take them.
@@ -128,7 +145,7 @@ class Orders:
                 told.append((member.connection, Assign(generation, {}, {})))
             if member.has_tasks or (self.are_with(member) and now_ms < member.leaves_by_ms):
                 continue
-            void += self.void(member)
+            void[member.name] = self.void(member)
             member.stops_since_ms = now_ms
             told.append((member.connection, Stop(member.leaves_because)))
         return told, void

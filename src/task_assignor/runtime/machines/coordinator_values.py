@@ -117,6 +117,29 @@ class LauncherFailed:
 
 
 @attrs.frozen
+class PermitRenewed:
+    """What clients make counts with another permit from now on, and with no other one.
+
+    Args:
+        permit: the permit.
+        number: that of the `RenewPermit`; 0: nobody has wanted it.
+        now_ms: time.
+    """
+
+    permit: bytes
+    number: int
+    now_ms: int
+
+
+@attrs.frozen
+class PermitFailed:
+    """There are no more permits."""
+
+    error: StreamsException
+    now_ms: int
+
+
+@attrs.frozen
 class LeaveWanted:
     """A client is to leave the group after its batches: its tasks are given to others, then it is told to stop.
 
@@ -169,6 +192,8 @@ CoordinatorEvent = (
     | StopRequested
     | MarkerWanted
     | LauncherFailed
+    | PermitRenewed
+    | PermitFailed
     | LeaveWanted
     | ClientsExpected
     | AssignorAnswered
@@ -208,6 +233,19 @@ class AskAssignor:
     clients: tuple[GroupClient, ...]
     end_offset_sums: Mapping[TaskId, int]
     now_ms: int
+
+
+@attrs.frozen
+class RenewPermit:
+    """See to it that nothing counts that is made with the permits so far, then bring `PermitRenewed`.
+
+    Args:
+        client: the client that was given up.
+        number: what the answer is known by.
+    """
+
+    client: str
+    number: int
 
 
 @attrs.frozen
@@ -262,6 +300,7 @@ CoordinatorInstruction = (
     SendToClient
     | CloseConnection
     | AskAssignor
+    | RenewPermit
     | LookAtSources
     | StoreCommit
     | StoreCheckpoint

@@ -514,9 +514,21 @@ class Welcome(Message, frozen=True):
 
     Args:
         member_id: its member id; a client that joins again gets another one.
+        permit: the newest, as in `Permit`, if there is one.
     """
 
     member_id: str
+    permit: bytes = b""
+
+
+class Permit(Message, frozen=True):
+    """What the client makes counts with this permit alone from now on.
+
+    Args:
+        permit: the permit; what it says is known where results are, and not here.
+    """
+
+    permit: bytes
 
 
 class Assign(Message, frozen=True):
@@ -581,4 +593,4 @@ class EndProcess(Message, frozen=True):
     """To the heartbeat process: end the client's process, which hangs."""
 
 
-ToClient = Welcome | Assign | Process | Committed | Refused | Stop | EndProcess
+ToClient = Welcome | Permit | Assign | Process | Committed | Refused | Stop | EndProcess

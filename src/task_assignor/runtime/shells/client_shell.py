@@ -30,7 +30,6 @@ from task_assignor.runtime.machines.client_values import (
     Connected,
     Disconnected,
     End,
-    Expect,
     HeartbeatDue,
     JobDone,
     JobWaits,
@@ -39,6 +38,7 @@ from task_assignor.runtime.machines.client_values import (
     RunJob,
     SendToCoordinator,
     StartHeartbeats,
+    TakePermit,
 )
 from task_assignor.runtime.machines.protocol import (
     Hello,
@@ -224,9 +224,10 @@ class ClientShell:
         for instruction in instructions:
             match instruction:
                 case RunJob(job):
+                    self._steps.begin(job.kind.value, job.task)
                     self._begin(self._workers, self._do, job)
-                case Expect(tasks):
-                    self._tasks.expect(tasks)
+                case TakePermit(permit):
+                    self._tasks.take_permit(permit)
                 case Share():
                     self._begin(self._shares, self._share, instruction)
                 case SendToCoordinator(TaskDone(result)):

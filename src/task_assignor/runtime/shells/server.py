@@ -36,6 +36,9 @@ from task_assignor.runtime.machines.coordinator_values import (
     LookAtSources,
     MarkerWanted,
     NothingWaits,
+    PermitFailed,
+    PermitRenewed,
+    RenewPermit,
     SendToClient,
     SourcesFailed,
     StopRequested,
@@ -46,6 +49,7 @@ from task_assignor.runtime.machines.coordinator_values import (
 from task_assignor.runtime.machines.events import MarkerReached, MarkerRefused, RunEvent
 from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.runtime.results import Permits, Renewed
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.transport import Channel, Listener
@@ -186,6 +190,7 @@ class CoordinatorServer:
         committed: Callable[[CommitRecord, float], None],
         checkpointed: Callable[[Checkpoint], None],
         growing: Watcher | None = None,
+        permits: Permits | None = None,
     ) -> StreamsException | None:
         """Run until the coordinator has finished and its clients have gone.
 
@@ -198,6 +203,7 @@ class CoordinatorServer:
             committed: told of every record that was written, and how long that took, seconds.
             checkpointed: told of every checkpoint that was written, in another thread.
             growing: looks how far the sources reach; None: they stay as they are.
+            permits: whose results count; None: all that are recorded.
 
         Returns:
             None, or why the run failed.
@@ -205,10 +211,14 @@ class CoordinatorServer:
         self._listener.start()
         if growing is not None:
             growing.start(self._tell_of_sources)
+        if permits is not None:
+            permits.begin(self._tell_of_permits)
+            permits.renew(1)
         next_poll = time.monotonic() + _POLL_S
 
         def handle(event: CoordinatorEvent) -> None:
-            self._carry_out(coordinator.handle(event), leader, commits, announce, committed, checkpointed, growing)
+            told = coordinator.handle(event)
+            self._carry_out(told, leader, commits, announce, committed, checkpointed, growing, permits)
 
         try:
             while coordinator.phase is not CoordinatorPhase.ENDED:
@@ -237,6 +247,8 @@ class CoordinatorServer:
                 self._checkpoints.shutdown()
             if growing is not None:
                 growing.stop()
+            if permits is not None:
+                permits.close()
         return self._error
 
     def _refuse_markers(self, announce: Callable[[RunEvent], None]) -> None:
@@ -254,6 +266,13 @@ class CoordinatorServer:
             self._events.put(SourcesFailed(found, now_ms))
         else:
             self._events.put(EndsMoved(found.ends, now_ms, found.markers))
+
+    def _tell_of_permits(self, found: Renewed | StreamsException) -> None:
+        now_ms = self._clock.now_ms()
+        if isinstance(found, StreamsException):
+            self._events.put(PermitFailed(found, now_ms))
+        else:
+            self._events.put(PermitRenewed(found.permit, found.number, now_ms))
 
     def _next_event(self, coordinator: Coordinator, next_poll: float) -> CoordinatorEvent:
         wait = 0.0
@@ -288,6 +307,7 @@ class CoordinatorServer:
         committed: Callable[[CommitRecord, float], None],
         checkpointed: Callable[[Checkpoint], None],
         growing: Watcher | None,
+        permits: Permits | None,
     ) -> None:
         for instruction in instructions:
             match instruction:
@@ -297,6 +317,9 @@ class CoordinatorServer:
                     self._close(connection)
                 case AskAssignor():
                     self._ask(leader, instruction)
+                case RenewPermit(client, number):
+                    assert permits is not None, "without permits none is renewed"
+                    permits.renew(number, client)
                 case LookAtSources(marker):
                     assert growing is not None, "only sources that grow have to be looked at"
                     growing.look(marker)

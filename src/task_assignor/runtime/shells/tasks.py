@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -69,8 +69,8 @@ class Tasks(Protocol):
     def surroundings(self) -> Surroundings:
         """Where they are, asked whenever the client joins."""
 
-    def expect(self, tasks: Collection[TaskId]) -> None:
-        """The first orders of these have come: begin what takes long until one can be carried out, and return at once."""
+    def take_permit(self, permit: bytes) -> None:
+        """What they make counts with this permit from now on, also jobs that run; empty: none counts any more. Returns at once."""
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job, in the calling thread."""
@@ -100,13 +100,14 @@ def prepare_process(bootstrap: ClientBootstrap) -> None:
 
 
 def environment_of(
-    bootstrap: ClientBootstrap, put_all: Callable[[Mapping[str, Data]], None] | None = None
+    bootstrap: ClientBootstrap, put_all: Callable[[Mapping[str, Data]], None] | None = None, who: str = ""
 ) -> TaskEnvironment:
     """What the tasks of a client share.
 
     Args:
         bootstrap: what is computed, and where files are.
         put_all: writes the files of a batch; None: at once.
+        who: name of what has the tasks; empty: the client.
 
     Raises:
         TopicException: a topic cannot be opened.
@@ -131,7 +132,7 @@ def environment_of(
         bootstrap.options.compression,
         StoreMemory(bootstrap.options.state_memory_bytes),
         put_all,
-        bootstrap.topics.results(bootstrap.application_id, bootstrap.topology),
+        bootstrap.topics.results(bootstrap.application_id, bootstrap.topology, who or bootstrap.spec.name),
         bootstrap.epoch_ms,
     )
 
@@ -141,15 +142,16 @@ class TasksHere:
 
     Args:
         bootstrap: what is computed, and where files are.
+        who: name of what has them; empty: the client.
 
     Raises:
         TopicException: a topic cannot be opened.
     """
 
-    def __init__(self, bootstrap: ClientBootstrap) -> None:
+    def __init__(self, bootstrap: ClientBootstrap, who: str = "") -> None:
         self._bootstrap = bootstrap
         self._writer = BackgroundWriter(RunLayout(bootstrap.run_dir).storage, bootstrap.spec.capacity + 1)
-        self._environment = environment_of(bootstrap, self._writer.put_all)
+        self._environment = environment_of(bootstrap, self._writer.put_all, who)
         self._tasks: dict[TaskId, StreamTask] = {}
 
     def surroundings(self) -> Surroundings:
@@ -163,10 +165,10 @@ class TasksHere:
             local_positions(self._environment),
         )
 
-    def expect(self, tasks: Collection[TaskId]) -> None:
-        """Where results go, more may be needed than files."""
+    def take_permit(self, permit: bytes) -> None:
+        """Where results go they may count with one alone."""
         if self._environment.results is not None:
-            self._environment.results.expect(tasks)
+            self._environment.results.take_permit(permit)
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job; what goes wrong is an outcome too."""
@@ -211,8 +213,6 @@ class TasksHere:
         self._writer.when_written([file.path for file in result.files if not file.topic], written)
 
     def _close(self, task_id: TaskId) -> None:
-        if self._environment.results is not None:
-            self._environment.results.forget(task_id)
         task = self._tasks.pop(task_id, None)
         if task is not None:
             try:

@@ -1,0 +1,204 @@
+"""The membership of a run in its application's group, without which brokers take nothing of its clients.
+
+The driver of a run is the one member of the group `application.id`, and a static one (KIP-345): who comes with the same
+`group.instance.id` takes its place. Each transaction names that membership, and brokers refuse those that name an older one
+(KIP-447). So when a client was given up that may still be at work, the driver takes its own place, and the others get the new
+membership; and when another run of the application begins, elsewhere and with another folder, the clients of the one before can
+commit nothing any more.
+
+What a client has committed in part when it was given up is ended by beginning its transactions once more.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+import attrs
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.committed import transactional_id
+from task_assignor.kafka.topics.connection import Connection, Trouble, text_of
+from task_assignor.runtime.errors import CommitLogException
+from task_assignor.runtime.results import Renewed
+from task_assignor.sdk import StreamsException
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import failure
+
+_log = logger_of(__name__)
+INSTANCE: Final = "task-assignor"
+"""`group.instance.id` of the driver."""
+_POLL_S: Final = 0.1
+_ENDS_S: Final = 2.0
+_NEVER_MS: Final = 86_400_000
+_SESSION_MS: Final = 10_000
+"""So long brokers call it a member after the run has ended."""
+
+
+@attrs.frozen
+class _Wanted:
+    number: int
+    client: str
+
+
+class Membership:
+    """The membership of a run.
+
+    Args:
+        connection: the driver's connection.
+        application_id: `application.id`: the group.
+        topic: a topic of the application that is there.
+    """
+
+    def __init__(self, connection: Connection, application_id: str, topic: str) -> None:
+        self._connection = connection
+        self._application_id = application_id
+        self._topic = topic
+        self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
+        self._member: Consumer | None = None
+        self._permit = b""
+        self._thread: threading.Thread | None = None
+
+    def begin(self, told: Callable[[Renewed | StreamsException], None]) -> None:
+        """Become the member, and stay it; who is told hears of each permit, and at last why there are no more."""
+        self._thread = threading.Thread(target=self._run, args=(told,), name="membership", daemon=True)
+        self._thread.start()
+
+    def renew(self, number: int, client: str = "") -> None:
+        """Have brokers refuse what clients do with the permits so far.
+
+        Args:
+            number: what the answer is known by.
+            client: a client that was given up; its transactions are ended. Empty: none was.
+        """
+        self._wanted.put(_Wanted(number, client))
+
+    def close(self) -> None:
+        """Stay it no longer."""
+        self._wanted.put(None)
+        if self._thread is not None:
+            # Where brokers do not answer it may take long, and nobody waits for what comes of it.
+            self._thread.join(_ENDS_S)
+
+    def _run(self, told: Callable[[Renewed | StreamsException], None]) -> None:
+        try:
+            while (wanted := self._next()) is not None:
+                if wanted.number >= 0:
+                    self._renew(wanted.client)
+                told(Renewed(self._permit, max(wanted.number, 0)))
+        except StreamsException as error:
+            told(error)
+        except BaseException as error:  # noqa: BLE001 (nobody else would hear of it)
+            told(
+                KafkaClusterException(f"The membership in the group {self._application_id} has ended: {failure(error)}")
+            )
+        finally:
+            if self._member is not None:
+                self._member.close()
+
+    def _next(self) -> _Wanted | None:
+        """What is to be done next; of the number -1: brokers have given another permit by themselves."""
+        while True:
+            with suppress(queue.Empty):
+                return self._wanted.get(timeout=0 if self._member is not None else None)
+            if self._poll(_POLL_S):
+                return _Wanted(-1, "")
+
+    def _poll(self, seconds: float) -> bool:
+        """Be a member for so long; True: there is another permit.
+
+        Raises:
+            CommitLogException: another run is the member now.
+        """
+        member = self._member
+        assert member is not None
+        message = member.poll(seconds)
+        error = None if message is None else message.error()
+        if error is not None and error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):  # noqa: SLF001
+            raise CommitLogException(
+                f"Another run of the application {self._application_id!r} has begun{self._who()}, with another run_dir: each would take "
+                "the other's tasks away. This one ends; what it has committed counts, and the other one goes on there. Maybe "
+                "choose another application.id for one of them."
+            )
+        if error is not None:
+            _log.debug("The membership in the group %s: %s", self._application_id, text_of(error))
+        # It loses the place when brokers have not heard of it for too long, and takes it again by itself.
+        return self._has_joined(member) and self._take(member)
+
+    @staticmethod
+    def _has_joined(member: Any) -> bool:
+        return bool(member.memberid())
+
+    def _take(self, member: Any) -> bool:
+        permit = bytes(member.consumer_group_metadata())
+        is_new = permit != self._permit
+        self._permit = permit
+        return is_new
+
+    def _who(self) -> str:
+        """Where the other run is, if brokers say so."""
+        try:
+            found = self._connection.admin.describe_consumer_groups([self._application_id])[
+                self._application_id
+            ].result(3)
+        except (KafkaException, TimeoutError):
+            return ""
+        others = [each.client_id for each in found.members if each.group_instance_id == INSTANCE]
+        return f" ({others[0]})" if others else ""
+
+    def _renew(self, client: str) -> None:
+        what = f"become the member of the group {self._application_id}"
+        ended: Future[None] = Future()
+        threading.Thread(
+            target=self._end_transactions, args=(client, ended), name="end transactions", daemon=True
+        ).start()
+        before, trouble = self._member, Trouble()
+        joined = threading.Event()
+
+        def assigned(consumer: Any, partitions: Any) -> None:  # noqa: ARG001 (a callback's)
+            # It reads nothing.
+            consumer.assign([])
+            joined.set()
+
+        member = self._connection.consumer(
+            {
+                "group.id": self._application_id,
+                "group.instance.id": INSTANCE,
+                "client.id": f"{socket.gethostname()}-{os.getpid()}",
+                "session.timeout.ms": _SESSION_MS,
+                "heartbeat.interval.ms": _SESSION_MS // 5,
+                "max.poll.interval.ms": _NEVER_MS,
+                "partition.assignment.strategy": "range",
+            }
+        )
+        member.subscribe([self._topic], on_assign=assigned)
+        patience = self._connection.patience(what)
+        while not joined.is_set():
+            message = member.poll(_POLL_S)
+            if message is not None and message.error() is not None:
+                trouble.failure = text_of(message.error())
+            patience.check(trouble.failure)
+        self._member = member
+        self._take(member)
+        if before is not None:
+            before.close()
+        ended.result()
+
+    def _end_transactions(self, client: str, ended: Future[None]) -> None:
+        """End what a client has left open: nobody is told the offsets before, nor reads what comes after it."""
+        try:
+            if client:
+                name = transactional_id(self._application_id, client)
+                producer = self._connection.producer({"transactional.id": name})
+                self._connection.ask(f"end the transactions {name}", producer.init_transactions)
+        except BaseException as error:  # noqa: BLE001 (it is raised where it is waited for)
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
