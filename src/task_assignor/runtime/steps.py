@@ -86,6 +86,9 @@ def only_waits(doing: str) -> None:
 
 
 def others_compute() -> bool:
-    """Other works of the client whose work this thread does compute something, and may soon have to wait for the same."""
+    """Other tasks for which the client does the same kind of work compute something, and may soon have to wait as this thread does."""
     steps: Steps | None = getattr(_here, "steps", None)
-    return steps is not None and bool(steps.computing - {_here.key})
+    if steps is None:
+        return False
+    kind, task = _here.key
+    return any(other_kind == kind and other != task for other_kind, other in list(steps.computing))

@@ -240,9 +240,7 @@ class Coordinator:
             case Heartbeat():
                 yield from map(Announce, member.take_heartbeat(message, self._progress))
             case TaskDone(result):
-                member.take_answer(result.task)
-                if result.task in member.active:
-                    member.ready.add(result.task)
+                member.take_answer(result.task, is_done=True)
                 yield from self._take_result(member, result, now_ms)
             case TaskFailed(failure):
                 member.take_answer(failure.task)
@@ -335,7 +333,7 @@ class Coordinator:
         else:
             yield Announce(ClientLeft(member.name, member.member_id, member.leaves_because, waits_ms))
         handed_over = self._orders.lose(member, member.hung(self._options, now_ms) if hangs else None)
-        yield from self._permits.renew(member.name, handed_over)
+        yield from self._permits.renew({member.name: handed_over})
         poison = self._orders.poison(self._options.max_attempts)
         if poison:
             message = f"{poison} (the last: {member.name}, {reason}). {advice_on_loss(hangs=hangs)}"
@@ -404,9 +402,8 @@ class Coordinator:
         if not self._lifetime.is_over:
             told, void = self._orders.stop_those_that_leave(self._members, self._generation, now_ms)
             yield from starmap(SendToClient, told)
-            for client, tasks in void.items():
-                yield from self._permits.renew(client, tasks)
-                yield from self._give_orders(tasks, now_ms)
+            yield from self._permits.renew(void)
+            yield from self._give_orders(chain.from_iterable(void.values()), now_ms)
         if not self._lifetime.is_running:
             return
         yield from self._give_orders(self._progress.take_fed(), now_ms)
@@ -457,8 +454,7 @@ class Coordinator:
         self._rebalances.take(question, outcome.followup_deadline_ms)
         self._generation += 1
         news = self._members.assign(outcome.assignments, self._generation, self._progress)
-        clients = self._members.tasks_of(question.members)
-        rebalance = RebalanceRecord(self._generation, question.reason, clients)
+        rebalance = RebalanceRecord(self._generation, question.reason, self._members.tasks_of(question.members))
         yield StoreCommit(self._commits.record(self._generation, now_ms, rebalance=rebalance))
         told = self._rebalances.moved(question, self._members, self._generation, outcome.inexact)
         yield Announce(msgspec.structs.replace(told, restoring=self._members.rows_to_restore(self._progress)))
@@ -473,7 +469,7 @@ class Coordinator:
         new: dict[int, list[TaskOrder]] = {}
         for task in tasks:
             owner = self._members.owner_of(task)
-            if owner is None or owner.leaves_because or self._orders.is_open(task) or self._orders.is_held(task):
+            if owner is None or owner.leaves_because or not self._orders.may_be_given(task):
                 continue
             may_grow = self._progress.unread(task) if self._is_continuous else {}
             awaited = self._patience.awaited(task, may_grow, now_ms)
@@ -507,8 +503,8 @@ class Coordinator:
             return
         nonsense = self._orders.what_is_wrong_with(result)
         if nonsense:
-            error = ClientException(f"The answer of {member.name} for task {result.task}: {nonsense}.")
-            yield from self._fail(error, now_ms)
+            message = f"The answer of {member.name} for task {result.task}: {nonsense}."
+            yield from self._fail(ClientException(message), now_ms)
             return
         if self._orders.awaits_commit(result.task):
             # A task is at most one batch ahead of what is committed.
@@ -541,9 +537,8 @@ class Coordinator:
 
     def _want_marker(self, name: str, now_ms: int) -> Iterator[CoordinatorInstruction]:
         """Somebody asks for a cut over all tasks. No task waits for it."""
-        problem = (
-            "the run is over" if self._lifetime.is_over else self._commits.markers.want(name, self._progress, now_ms)
-        )
+        problem = "the run is over" if self._lifetime.is_over else ""
+        problem = problem or self._commits.markers.want(name, self._progress, now_ms)
         if problem:
             yield Announce(MarkerRefused(name, problem))
         elif self._is_continuous:

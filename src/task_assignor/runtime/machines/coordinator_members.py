@@ -211,8 +211,10 @@ class Member:
             else:
                 self.running[number] = attrs.evolve(known, work=work)
 
-    def take_answer(self, task: TaskId) -> None:
-        """It has said what came of its job with a task, which has ended therefore."""
+    def take_answer(self, task: TaskId, *, is_done: bool = False) -> None:
+        """It has said what came of its job with a task, which has ended therefore; a task with a result is ready."""
+        if is_done and task in self.active:
+            self.ready.add(task)
         self.running = {
             number: found
             for number, found in self.running.items()

@@ -69,13 +69,9 @@ class Orders:
         """There is something to commit."""
         return bool(self._accepted or self._snapshots)
 
-    def is_open(self, task: TaskId) -> bool:
-        """The task has an open order."""
-        return task in self._open
-
-    def is_held(self, task: TaskId) -> bool:
-        """The task gets no order before there is another permit."""
-        return task in self._held
+    def may_be_given(self, task: TaskId) -> bool:
+        """The task has no open order, and waits for no permit."""
+        return task not in self._open and task not in self._held
 
     def hold(self, tasks: Iterable[TaskId], number: int) -> None:
         """These get no order before the permit of that number is there."""

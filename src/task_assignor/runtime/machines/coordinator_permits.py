@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from task_assignor.runtime.machines.coordinator_members import Members
 from task_assignor.runtime.machines.coordinator_orders import Orders
@@ -30,12 +30,13 @@ class Permits:
         self.newest = b""
         orders.hold(tasks, self._wanted)
 
-    def renew(self, client: str, tasks: Collection[TaskId]) -> Iterator[RenewPermit]:
-        """A client was given up that may still be at work on these tasks: what it does must not count when others are."""
-        if self._wanted and tasks:
-            self._wanted += 1
-            self._orders.hold(tasks, self._wanted)
-            yield RenewPermit(client, self._wanted)
+    def renew(self, given_up: Mapping[str, Collection[TaskId]]) -> Iterator[RenewPermit]:
+        """Clients were given up that may still be at work on these tasks: what they do must not count when others are."""
+        for client, tasks in given_up.items():
+            if self._wanted and tasks:
+                self._wanted += 1
+                self._orders.hold(tasks, self._wanted)
+                yield RenewPermit(client, self._wanted)
 
     def take(self, permit: bytes, number: int) -> tuple[list[SendToClient], list[TaskId]]:
         """There is another one, of which all hear, but for those who were told to stop: nobody waits for them.
