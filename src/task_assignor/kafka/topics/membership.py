@@ -15,7 +15,7 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
@@ -25,7 +25,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.committed import transactional_id
-from task_assignor.kafka.topics.connection import Connection, Trouble, text_of
+from task_assignor.kafka.topics.connection import Connection, text_of
+from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.results import Renewed
 from task_assignor.sdk import StreamsException
@@ -54,13 +55,14 @@ class Membership:
     Args:
         connection: the driver's connection.
         application_id: `application.id`: the group.
-        topic: a topic of the application that is there.
+        sources: the topics whose offsets the clients commit. Brokers forget those of others after `offsets.retention.minutes`, also
+            while the run goes on (KIP-211).
     """
 
-    def __init__(self, connection: Connection, application_id: str, topic: str) -> None:
+    def __init__(self, connection: Connection, application_id: str, sources: Sequence[str]) -> None:
         self._connection = connection
         self._application_id = application_id
-        self._topic = topic
+        self._sources = list(sources)
         self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._member: Consumer | None = None
         self._permit = b""
@@ -119,18 +121,32 @@ class Membership:
         """
         member = self._member
         assert member is not None
-        message = member.poll(seconds)
+        self._heard(member.poll(seconds))
+        # It loses the place when brokers have not heard of it for too long, and takes it again by itself.
+        return self._has_joined(member) and self._take(member)
+
+    def _heard(self, message: Any) -> str:
+        """Of a member that has been polled: what is wrong, if something is.
+
+        Raises:
+            CommitLogException: another run is the member now.
+            KafkaClusterException: brokers refuse it.
+        """
         error = None if message is None else message.error()
-        if error is not None and error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):  # noqa: SLF001
+        if error is None:
+            return ""
+        if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):  # noqa: SLF001
             raise CommitLogException(
                 f"Another run of the application {self._application_id!r} has begun{self._who()}, with another run_dir: each would take "
                 "the other's tasks away. This one ends; what it has committed counts, and the other one goes on there. Maybe "
                 "choose another application.id for one of them."
             )
-        if error is not None:
-            _log.debug("The membership in the group %s: %s", self._application_id, text_of(error))
-        # It loses the place when brokers have not heard of it for too long, and takes it again by itself.
-        return self._has_joined(member) and self._take(member)
+        if error.code() in NO_RIGHT:
+            raise KafkaClusterException(
+                f"Cannot become the member of the group {self._application_id}: {text_of(error)}. {NO_RIGHT[error.code()]}"
+            )
+        _log.debug("The membership in the group %s: %s", self._application_id, text_of(error))
+        return text_of(error)
 
     @staticmethod
     def _has_joined(member: Any) -> bool:
@@ -159,7 +175,7 @@ class Membership:
         threading.Thread(
             target=self._end_transactions, args=(client, ended), name="end transactions", daemon=True
         ).start()
-        before, trouble = self._member, Trouble()
+        before, problem = self._member, ""
         joined = threading.Event()
 
         def assigned(consumer: Any, partitions: Any) -> None:  # noqa: ARG001 (a callback's)
@@ -178,13 +194,11 @@ class Membership:
                 "partition.assignment.strategy": "range",
             }
         )
-        member.subscribe([self._topic], on_assign=assigned)
+        member.subscribe(self._sources, on_assign=assigned)
         patience = self._connection.patience(what)
         while not joined.is_set():
-            message = member.poll(_POLL_S)
-            if message is not None and message.error() is not None:
-                trouble.failure = text_of(message.error())
-            patience.check(trouble.failure)
+            problem = self._heard(member.poll(_POLL_S)) or problem
+            patience.check(problem)
         self._member = member
         self._take(member)
         if before is not None:

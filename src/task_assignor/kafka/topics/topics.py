@@ -352,11 +352,10 @@ class KafkaTopics:
 
     def permits(self, application_id: str, topology: Topology) -> Membership | None:
         """The membership in the application's group, if results go into topics."""
-        outputs = self._outputs(topology)
-        if not outputs:
+        if not self._outputs(topology):
             return None
-        topic = min(found.name for found in outputs.values())
-        return Membership(self._clients().connection, application_id, topic)
+        between = [topic_of(application_id, topology, name) for name in topology.repartitions]
+        return Membership(self._clients().connection, application_id, sorted({*topology.sources, *between}))
 
     def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
         """See to it that the topics of outputs and changelogs still have what was committed.
