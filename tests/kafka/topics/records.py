@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic
@@ -164,16 +164,17 @@ def changelogs(run: Path) -> list[Path]:
 
 
 def delete_group(servers: str, group: str) -> None:
-    """Have its offsets forgotten: when brokers do not call the driver of the last run its member any more."""
+    """Have its offsets forgotten."""
+    await_empty(servers, group)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_consumer_groups([group])[group].result(60)
+
+
+def await_empty(servers: str, group: str) -> None:
+    """Wait until brokers do not call the driver of the last run a member any more."""
     admin = AdminClient({"bootstrap.servers": servers})
 
-    def is_deleted() -> bool:
-        try:
-            admin.delete_consumer_groups([group])[group].result(60)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.NON_EMPTY_GROUP:
-                raise
-            return False
-        return True
+    def is_empty() -> bool:
+        return not admin.describe_consumer_groups([group])[group].result(60).members
 
-    wait_until(is_deleted, "the group is empty")
+    wait_until(is_empty, "the group is empty")
