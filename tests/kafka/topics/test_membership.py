@@ -131,4 +131,4 @@ def test_a_second_run_takes_the_place_and_the_first_is_told(
     assert second.permit(1) != permit
     error = first.next()
     assert isinstance(error, CommitLogException)
-    assert f"Another run of the application '{group}' has begun (" in str(error)
+    assert f"Another run of the application '{group}' has begun" in str(error)

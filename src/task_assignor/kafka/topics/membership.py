@@ -67,6 +67,7 @@ class Membership:
         self._member: Consumer | None = None
         self._permit = b""
         self._thread: threading.Thread | None = None
+        self._is_over = threading.Event()
 
     def begin(self, told: Callable[[Renewed | StreamsException], None]) -> None:
         """Become the member, and stay it; who is told hears of each permit, and at last why there are no more."""
@@ -84,6 +85,7 @@ class Membership:
 
     def close(self) -> None:
         """Stay it no longer."""
+        self._is_over.set()
         self._wanted.put(None)
         if self._thread is not None:
             # Where brokers do not answer it may take long, and nobody waits for what comes of it.
@@ -92,8 +94,8 @@ class Membership:
     def _run(self, told: Callable[[Renewed | StreamsException], None]) -> None:
         try:
             while (wanted := self._next()) is not None:
-                if wanted.number >= 0:
-                    self._renew(wanted.client)
+                if wanted.number >= 0 and not self._renew(wanted.client):
+                    return
                 told(Renewed(self._permit, max(wanted.number, 0)))
         except StreamsException as error:
             told(error)
@@ -136,8 +138,9 @@ class Membership:
         if error is None:
             return ""
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):  # noqa: SLF001
+            # Who that is, brokers do not say: the place keeps the client.id of who had it first.
             raise CommitLogException(
-                f"Another run of the application {self._application_id!r} has begun{self._who()}, with another run_dir: each would take "
+                f"Another run of the application {self._application_id!r} has begun, with another run_dir: each would take "
                 "the other's tasks away. This one ends; what it has committed counts, and the other one goes on there. Maybe "
                 "choose another application.id for one of them."
             )
@@ -158,19 +161,29 @@ class Membership:
         self._permit = permit
         return is_new
 
-    def _who(self) -> str:
-        """Where the other run is, if brokers say so."""
+    def _holder(self) -> str:
+        """Member id of who has the place, as far as brokers say it now; "": nobody, or they do not."""
+        # It must not be let go of before it has answered.
+        admin = self._connection.admin
         try:
-            found = self._connection.admin.describe_consumer_groups([self._application_id])[
-                self._application_id
-            ].result(3)
+            found = admin.describe_consumer_groups([self._application_id])[self._application_id].result(_ENDS_S)
         except (KafkaException, TimeoutError):
             return ""
-        others = [each.client_id for each in found.members if each.group_instance_id == INSTANCE]
-        return f" ({others[0]})" if others else ""
+        return next((str(each.member_id) for each in found.members if each.group_instance_id == INSTANCE), "")
 
-    def _renew(self, client: str) -> None:
+    def _renew(self, client: str) -> bool:
+        """Take the place; False: it is not wanted any more.
+
+        Raises:
+            CommitLogException: another run has it.
+            KafkaClusterException: brokers do not answer for too long, or refuse.
+        """
         what = f"become the member of the group {self._application_id}"
+        patience = self._connection.patience(what)
+        while self._member is not None and self._holder() not in ("", self._member.memberid()):
+            # Either it hears of that with the next heartbeat, or it is the one, and does not know yet that it is back.
+            self._heard(self._member.poll(_POLL_S))
+            patience.check()
         ended: Future[None] = Future()
         threading.Thread(
             target=self._end_transactions, args=(client, ended), name="end transactions", daemon=True
@@ -197,6 +210,9 @@ class Membership:
         member.subscribe(self._sources, on_assign=assigned)
         patience = self._connection.patience(what)
         while not joined.is_set():
+            if self._is_over.is_set():
+                # The next run may have it already.
+                return False
             problem = self._heard(member.poll(_POLL_S)) or problem
             patience.check(problem)
         self._member = member
@@ -204,6 +220,7 @@ class Membership:
         if before is not None:
             before.close()
         ended.result()
+        return True
 
     def _end_transactions(self, client: str, ended: Future[None]) -> None:
         """End what a client has left open: nobody is told the offsets before, nor reads what comes after it."""
