@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from task_assignor.group import ClientAssignment
 from task_assignor.runtime.machines.coordinator_members import Member, Members
 from task_assignor.runtime.machines.coordinator_orders import Orders
 from task_assignor.runtime.machines.events import TaskStalled
@@ -52,6 +53,29 @@ def test_a_standby_that_becomes_active_is_behind_until_it_says_that_it_is_ready(
     assert member.for_leader(progress).offset_sums == {A: 0, B: 7}
     member.take_ready(Restored(B, Position(9, 1, 10)), "active")
     assert member.for_leader(progress).offset_sums == {A: 0}
+
+
+def test_an_order_says_since_when_its_task_has_been_nowhere_else() -> None:
+    """Who has it goes on from what it did last itself, but not if somebody else may have done more meanwhile."""
+    progress, members, orders = _progress(1), Members("run", 0), Orders()
+    for number in (1, 2):
+        process = f"00000000-0000-0000-0000-00000000000{number}"
+        members.add(number, Hello(f"c{number}", process, "run", 1, None, {}, None, "pid 1", "here", 1, {}), progress, 0)
+    first, second = members
+
+    def since(generation: int, owner: Member, standby: Member) -> int:
+        tasks = {
+            owner.process_id: ClientAssignment((A,), (), {}),
+            standby.process_id: ClientAssignment((B,), (A,), {}),
+        }
+        members.assign(tasks, generation, progress)
+        order = orders.give(owner, progress, A, generation, ({"t": (1, 2)}, frozenset()), 0)
+        orders.give_back(owner, [order])
+        return order.since
+
+    assert [since(1, first, second), since(2, first, second)] == [1, 1]
+    assert [since(3, second, first), since(4, second, first)] == [3, 3]
+    assert since(5, first, second) == 5
 
 
 def test_where_all_clients_are_stopped_it_is_said_why_they_have_gone() -> None:

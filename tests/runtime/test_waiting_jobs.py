@@ -121,7 +121,7 @@ class _AllWait:
     def of_task(self, task: TaskId, topology: Any, files: TaskResults) -> Any:
         return _Waiting(files)
 
-    def take_permit(self, permit: bytes) -> None:
+    def take_permit(self, permit: bytes, first: int) -> None:
         """Whatever is recorded counts."""
 
 

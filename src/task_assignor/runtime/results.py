@@ -115,8 +115,13 @@ class Results(Protocol):
             files: the folder of the run, which may have older changelogs.
         """
 
-    def take_permit(self, permit: bytes) -> None:
-        """What the tasks of this client make counts with this alone from now on; empty: it is no client of the run any more."""
+    def take_permit(self, permit: bytes, first: int) -> None:
+        """What the tasks of this client make counts with this alone from now on; empty: it is no client of the run any more.
+
+        Args:
+            permit: the permit.
+            first: what comes of orders of earlier generations does not count.
+        """
 
 
 @attrs.frozen

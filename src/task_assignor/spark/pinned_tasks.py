@@ -191,10 +191,10 @@ class _Place:
                 step(doing)
         return answer.result()
 
-    def tell(self, permit: bytes) -> None:
+    def tell(self, permit: NewPermit) -> None:
         """What it makes counts with this permit from now on."""
         with suppress(OSError), self._lock:  # whoever asks it next hears that it has ended
-            self._channel.send(NewPermit(permit))
+            self._channel.send(permit)
 
     def _read(self) -> None:
         try:
@@ -261,7 +261,7 @@ class PinnedTasks:
         self._lost = lost
         self._places: dict[TaskId, _Place] = {}
         self._opening: set[_SparkJob] = set()
-        self._permit = b""
+        self._permit = NewPermit()
         self._telling = threading.Lock()
         self._is_closed = False
 
@@ -330,12 +330,12 @@ class PinnedTasks:
         logger.warning("%s", story)
         return story
 
-    def take_permit(self, permit: bytes) -> None:
+    def take_permit(self, permit: bytes, first: int) -> None:
         """All places get it."""
         with self._telling:
-            self._permit = permit
+            self._permit = NewPermit(permit, first)
             for place in list(self._places.values()):
-                place.tell(permit)
+                place.tell(self._permit)
 
     def is_due(self, task: TaskId) -> bool:  # noqa: ARG002 - a protocol's
         """Never: runs with pinned jobs end when all is read."""

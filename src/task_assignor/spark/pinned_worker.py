@@ -103,9 +103,10 @@ class Request(Message, frozen=True):
 
 
 class NewPermit(Message, frozen=True):
-    """What it makes counts with this permit from now on."""
+    """What it makes counts with this permit from now on, unless it was ordered in a generation before the first."""
 
     permit: bytes = b""
+    first: int = 0
 
 
 class Reply(Message, frozen=True):
@@ -189,7 +190,7 @@ class _Worker:
                 if request is None:
                     break
                 if isinstance(request, NewPermit):
-                    self._tasks.take_permit(request.permit)
+                    self._tasks.take_permit(request.permit, request.first)
                 elif isinstance(request.work, Share):
                     shares.submit(self._carry_out, request.number, SHARE, request.work)
                 else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -46,6 +46,8 @@ _GAP_S: Final = 0.005
 """So long after one task another one begins at most."""
 _PATIENCE_S: Final = 0.1
 """So long is waited for others that may be committed together: Kafka Streams commits every 100 ms."""
+NOTHING: Final = (-1, "")
+"""What is committed where nothing is."""
 _NO_PERMIT: Final = frozenset(
     {
         KafkaError.FENCED_INSTANCE_ID,
@@ -67,6 +69,9 @@ class Batch:
         size: its bytes.
         offsets: gives the offsets that are committed, when it is known where the records are; may be called more than once.
         producer: number of the producer since which the task knows what is committed.
+        before: where its offsets are committed -> what the task knows of that: the offset and its metadata.
+        permits: how many permits had come when it knew; when it is committed, how many have come then.
+        generation: that of the order.
     """
 
     task: TaskId
@@ -74,6 +79,9 @@ class Batch:
     size: int
     offsets: Callable[[dict[Place, int]], list[TopicPartition]]
     producer: int
+    before: Mapping[Place, tuple[int, str]] = attrs.field(factory=dict)
+    permits: int = 1
+    generation: int = 0
     ends: dict[Place, int] = attrs.field(factory=dict, init=False)
     """Where it has written -> the offset after its last record there; not above 0: Kafka has not said it."""
     is_done: bool = attrs.field(default=False, init=False)
@@ -101,6 +109,8 @@ class Committer:
         self._permit = b""
         self._permits = 0
         """How many have come."""
+        self._first = 0
+        """Orders of earlier generations count no more."""
         self._producer: Producer | None = None
         self._number = 0
         """How many producers have been made."""
@@ -111,10 +121,16 @@ class Committer:
         self._committed_at = 0.0
         """When a transaction was committed last."""
 
-    def take_permit(self, permit: bytes) -> None:
-        """From now on brokers take this one; empty: the process is no client of the run any more."""
+    def take_permit(self, permit: bytes, first: int = 0) -> None:
+        """From now on brokers take this one; empty: the process is no client of the run any more.
+
+        Args:
+            permit: the permit.
+            first: orders of earlier generations were given to what the process was before it joined again: others have the tasks,
+                however late the process comes to what it still has in hand.
+        """
         with self._changed:
-            self._permit = permit
+            self._permit, self._first = permit, first
             self._permits += 1
             self._changed.notify_all()
         if permit and self._producer is None:
@@ -247,10 +263,13 @@ class Committer:
                 return
 
     def _commit_together(self, group: Sequence[Batch]) -> None:
-        producer, permit = self._producer, self._permit
+        producer = self._producer
         assert producer is not None, "begin() comes first"
+        with self._changed:
+            permit, permits, first = self._permit, self._permits, self._first
         if not permit:
             raise TaskMigratedException("Brokers take nothing of this client any more: it is no member.")
+        self._see_who_may(group, permits, first)
         self._begun = time.monotonic()
         what = f"commit a batch of {_tasks(group)}"
         try:
@@ -275,6 +294,35 @@ class Committer:
             raise
         if not is_sure:
             self._make_sure(offsets, what)
+
+    def _see_who_may(self, group: Sequence[Batch], permits: int, first: int) -> None:
+        """See to it that a batch is still the next one of its task.
+
+        Between two permits the driver may have been no member, and another run of the application may have come and gone.
+
+        Raises:
+            _RefusedError: the batch of one of them is not.
+        """
+        for each in group:
+            if each.generation < first:
+                raise _RefusedError(
+                    TaskMigratedException(
+                        f"Task {each.task} was ordered before this client, {self._transactional_id}, was given up."
+                    )
+                )
+        late = [each for each in group if each.permits != permits]
+        if not late:
+            return
+        places = [place for each in late for place in each.before]
+        found = committed_offsets(self._connection, self._application_id, places) if places else {}
+        for each in late:
+            if any(found.get(place, NOTHING) != before for place, before in each.before.items()):
+                raise _RefusedError(
+                    TaskMigratedException(
+                        f"Of task {each.task} another client has committed something since this one, {self._transactional_id}, began."
+                    )
+                )
+            each.permits = permits
 
     def _make_sure(self, offsets: Sequence[TopicPartition], what: str) -> None:
         wanted = {(each.topic, each.partition): (each.offset, each.metadata) for each in offsets}

@@ -27,7 +27,7 @@ from task_assignor.kafka.topics.committed import (
     check_unread,
     committed_of,
 )
-from task_assignor.kafka.topics.committing import Batch, Place, Record
+from task_assignor.kafka.topics.committing import NOTHING, Batch, Place, Record
 from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, last_stable_offset
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
@@ -59,9 +59,9 @@ class KafkaResults(Shared):
         """The transactions of a task."""
         return TaskTransactions(task, topology, files, self)
 
-    def take_permit(self, permit: bytes) -> None:
-        """Brokers take transactions with this one alone from now on."""
-        self.committer.take_permit(permit)
+    def take_permit(self, permit: bytes, first: int = 0) -> None:
+        """Brokers take transactions with this one alone from now on, and none of orders of generations before the first."""
+        self.committer.take_permit(permit, first)
 
 
 class TaskTransactions:
@@ -116,6 +116,8 @@ class TaskTransactions:
         """Number of the producer since which it is known what is committed; 0: it is not."""
         self._permits = 0
         """How many permits had come then."""
+        self._before: dict[Place, tuple[int, str]] = {}
+        """Where offsets of its sources are committed -> what is."""
         self._generation = -1
         """Of the last order."""
         self._batch = -1
@@ -132,13 +134,13 @@ class TaskTransactions:
     def begin(self, order: TaskOrder) -> Found | None:
         """See what is committed, when nobody else can commit anything of the task any more.
 
-        Not where a task goes on right after its own last transaction: had it been elsewhere meanwhile, and nobody heard what came
-        of it there, there would be a newer permit.
+        Not where a task goes on right after its own last transaction, and has not been elsewhere meanwhile: it may have been lost
+        there, or given back, before anybody heard what came of it.
         """
         committer = self._results.committer
         producer, permits = committer.begin(), committer.permits
         is_known = self._producer == producer
-        is_next = self._batch == order.base.batch >= 0 and self._permits == permits
+        is_next = self._batch == order.base.batch >= 0 and self._permits == permits and order.since <= self._generation
         if is_known and (self._generation == order.generation or is_next):
             self._generation = order.generation
             return None
@@ -153,6 +155,7 @@ class TaskTransactions:
         """Hold what Kafka has committed against what the coordinator knows."""
         group, partition = self._results.application_id, self._task.partition
         committed = self._committed()
+        self._before = {(topic, partition): committed.get(name, NOTHING) for name, topic in self._sources.items()}
         if not committed:
             if order.base.batch >= 0:
                 _log.warning(
@@ -274,6 +277,7 @@ class TaskTransactions:
         logged = {store: self._logged(store, changes.get(store)) for store in sorted({*changes, *self._former})}
         rows = {store: found.num_rows for store, found in changes.items()}
         reached: list[_Reached] = []
+        sent: list[TopicPartition] = []
 
         def positions(noted: Mapping[Place, int]) -> list[TopicPartition]:
             found = self._reached(logged, changes, noted)
@@ -288,15 +292,22 @@ class TaskTransactions:
                 batch=order.batch,
             )
             reached[:] = [found]
-            return [
+            sent[:] = [
                 TopicPartition(self._sources[name], self._task.partition, end, last.metadata)
                 for name, (_, end) in sorted(offsets.items())
             ]
+            return sent
 
         records = list(itertools.chain(*written.values(), *logged.values()))
         only_waits("its transaction is committed")
-        self._results.committer.commit(Batch(self._task, records, _size_of(records), positions, self._producer))
+        batch = Batch(
+            *(self._task, records, _size_of(records), positions, self._producer),
+            *(self._before, self._permits, order.generation),
+        )
+        self._results.committer.commit(batch)
         (found,) = reached
+        self._permits = batch.permits
+        self._before = self._before | {(at.topic, at.partition): (at.offset, at.metadata or "") for at in sent}
         self._written.update(found.outputs)
         made = Made(
             {

@@ -123,6 +123,8 @@ class ClientMachine:
         self._agenda = Agenda()
         self._member_id = ""
         self._permit = b""
+        self._first = 0
+        """Orders of earlier generations were given under an older membership."""
         self._generation = 0
         self._rows_in = 0
         self._restored_rows = 0
@@ -266,13 +268,12 @@ class ClientMachine:
                 else:
                     yield from self._begin_stop(reason, snapshots=False, was_told=False)
             case Stop(reason, snapshot):
-                yield from self._take_permit(b"")
                 yield from self._begin_stop(reason, snapshots=snapshot, was_told=True)
 
     def _take_permit(self, permit: bytes) -> Iterator[ClientInstruction]:
         if permit != self._permit:
             self._permit = permit
-            yield TakePermit(permit)
+            yield TakePermit(permit, self._first)
 
     def _take_assignment(self, assign: Assign) -> Iterator[ClientInstruction]:
         self._generation = assign.generation
@@ -320,6 +321,7 @@ class ClientMachine:
         if self._phase is not ClientPhase.CONNECTING:
             self._phase = ClientPhase.CONNECTING
             self._member_id = ""
+            self._first = self._generation + 1
             yield from self._take_permit(b"")
             self._told = {}
             self._works.leave()
@@ -341,6 +343,8 @@ class ClientMachine:
 
     def _begin_stop(self, reason: str, *, snapshots: bool, was_told: bool) -> Iterator[ClientInstruction]:
         self._phase = ClientPhase.STOPPING
+        # Nobody brings another one, and jobs would wait for it.
+        yield from self._take_permit(b"")
         self._was_told = was_told
         self._stop_reason = reason
         self._snapshots.begin_end()
@@ -348,7 +352,6 @@ class ClientMachine:
             task.order = None
             if not (snapshots and task.role):
                 task.become(TaskState.CLOSING)
-        return iter(())
 
     # Jobs.
 

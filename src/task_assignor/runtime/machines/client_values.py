@@ -141,9 +141,15 @@ class RunJob:
 
 @attrs.frozen
 class TakePermit:
-    """What tasks make counts with this permit from now on; empty: with none, since this is no member any more."""
+    """What tasks make counts with this permit from now on; empty: with none, since this is no member any more.
+
+    Args:
+        permit: the permit.
+        first: what was ordered in earlier generations does not count with any, however late it is done: this was no member since.
+    """
 
     permit: bytes
+    first: int = 0
 
 
 @attrs.frozen

@@ -90,6 +90,8 @@ class Member:
     """Changed by `take_tasks` alone."""
     active: frozenset[TaskId] = frozenset()
     """Those of them that are active."""
+    since: Mapping[TaskId, int] = attrs.field(factory=dict)
+    """Active task -> generation since which it has been active here without a break."""
     held: frozenset[TaskId] = frozenset()
     """All of them, active and standby."""
     generation: int = 0
@@ -135,6 +137,7 @@ class Member:
         self.held = self.active.union(tasks.standby)
         for task in held - self.held:
             self.positions.pop(task, None)
+        self.since = {task: since for task, since in self.since.items() if task in self.active}
         self.ready &= self.active & active
 
     def assign(self, generation: int, known: ClientTasks, progress: Progress) -> Assign:
@@ -399,6 +402,7 @@ class Members:
             member.take_tasks(ClientTasks(tuple(sorted(assignment.active)), tuple(sorted(assignment.standby))))
             member.consumers = {consumer: tasks.all for consumer, tasks in assignment.consumers.items()}
             member.generation = generation
+            member.since = {task: member.since.get(task, generation) for task in assignment.active}
             self._owners.update(dict.fromkeys(assignment.active, member))
             news.append((member.connection, member.assign(generation, known, progress)))
         return news

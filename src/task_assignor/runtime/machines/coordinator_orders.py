@@ -102,7 +102,8 @@ class Orders:
         pieces = progress.pieces(task, rows[0])
         is_last = progress.is_last(task, rows[0])
         times = progress.times(task, rows[0])
-        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces, is_last, times)
+        since = owner.since.get(task, generation)
+        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces, is_last, times, since)
         self._open[task] = OpenOrder(order, owner.member_id, now_ms)
         return order
 

@@ -187,6 +187,7 @@ class TaskOrder(Value, frozen=True, array_like=True):
         is_last: no source has rows beyond those now, and nobody is about to write some.
         times: source topic -> (offset, up to which time all who write the topic have come from there on, ms), ascending, of those
             that have such a time.
+        since: generation since which the task has been with who is to do it, and nowhere else.
     """
 
     task: TaskId
@@ -198,6 +199,7 @@ class TaskOrder(Value, frozen=True, array_like=True):
     pieces: Mapping[str, tuple[Piece, ...]] = msgspec.field(default_factory=dict)
     is_last: bool = False
     times: Mapping[str, tuple[tuple[Count, int], ...]] = msgspec.field(default_factory=dict)
+    since: Count = 0
 
 
 class TaskResult(Message, frozen=True):

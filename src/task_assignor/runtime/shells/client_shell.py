@@ -226,8 +226,8 @@ class ClientShell:
                 case RunJob(job):
                     self._steps.begin(job.kind.value, job.task)
                     self._begin(self._workers, self._do, job)
-                case TakePermit(permit):
-                    self._tasks.take_permit(permit)
+                case TakePermit(permit, first):
+                    self._tasks.take_permit(permit, first)
                 case Share():
                     self._begin(self._shares, self._share, instruction)
                 case SendToCoordinator(TaskDone(result)):

@@ -69,8 +69,13 @@ class Tasks(Protocol):
     def surroundings(self) -> Surroundings:
         """Where they are, asked whenever the client joins."""
 
-    def take_permit(self, permit: bytes) -> None:
-        """What they make counts with this permit from now on, also jobs that run; empty: none counts any more. Returns at once."""
+    def take_permit(self, permit: bytes, first: int) -> None:
+        """What they make counts with this permit from now on, also jobs that run; empty: none counts any more. Returns at once.
+
+        Args:
+            permit: the permit.
+            first: orders of earlier generations do not count.
+        """
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job, in the calling thread."""
@@ -165,10 +170,10 @@ class TasksHere:
             local_positions(self._environment),
         )
 
-    def take_permit(self, permit: bytes) -> None:
+    def take_permit(self, permit: bytes, first: int) -> None:
         """Where results go they may count with one alone."""
         if self._environment.results is not None:
-            self._environment.results.take_permit(permit)
+            self._environment.results.take_permit(permit, first)
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job; what goes wrong is an outcome too."""

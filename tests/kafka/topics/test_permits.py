@@ -1,0 +1,206 @@
+"""Who may commit for a task: with real brokers, and clients, runs and memberships that are there twice."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.membership import Membership
+from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
+from task_assignor.runtime import CommitLogException, SubTopology, Topology
+from task_assignor.runtime.errors import TaskMigratedException
+from task_assignor.runtime.machines.protocol import Position, TaskOrder
+from task_assignor.runtime.results import FolderResults, Renewed
+from task_assignor.sdk import StreamsException, TaskId
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import make_topics
+from tests.kafka.topics.records import PARTITIONS, records_of, stream_topic
+from tests.runtime.support import CountByKey
+
+Unique = Callable[[str], str]
+pytestmark = pytest.mark.kafka
+PATIENCE_S = 60
+TASK = TaskId(0, 0)
+ROWS = pa.table({"key": pa.array([1], pa.int64())})
+
+
+class Driver:
+    """What a driver does in the group of an application.
+
+    Args:
+        servers: where the cluster is.
+        application_id: the group.
+        topic: a topic that is there.
+        timeout_ms: so long it waits for brokers.
+    """
+
+    def __init__(self, servers: str, application_id: str, topic: str, timeout_ms: int = 60_000) -> None:
+        self.told: queue.SimpleQueue[Renewed | StreamsException] = queue.SimpleQueue()
+        connection = Connection(ClientSettings.of({"bootstrap.servers": servers}), timeout_ms)
+        self.membership = Membership(connection, application_id, topic)
+        self.membership.begin(self.told.put)
+        self.membership.renew(1)
+
+    def permit(self) -> bytes:
+        """The next one."""
+        found = self.told.get(timeout=PATIENCE_S)
+        assert isinstance(found, Renewed), found
+        return found.permit
+
+
+class Run:
+    """One task that copies rows from a topic of Kafka into another.
+
+    Args:
+        cluster: the cluster.
+        unique: makes names.
+    """
+
+    def __init__(self, cluster: KafkaCluster, unique: Unique) -> None:
+        self.servers = cluster.bootstrap_servers
+        self.application_id = unique("permits")
+        self.source, self.output = unique("source"), unique("output")
+        make_topics(self.servers, self.source, self.output, partitions=PARTITIONS)
+        self.topology = Topology([SubTopology("copy", self.source, CountByKey, outputs=self.output)])
+        self.drivers: list[Driver] = []
+
+    def driver(self, timeout_ms: int = 60_000) -> Driver:
+        """Another one."""
+        self.drivers.append(Driver(self.servers, self.application_id, self.output, timeout_ms))
+        return self.drivers[-1]
+
+    def client(self, name: str) -> tuple[KafkaResults, TaskTransactions]:
+        """A client, and the task there."""
+        topics = KafkaTopics(
+            {"bootstrap.servers": self.servers}, [stream_topic(self.source), KafkaTopic(self.output, key="key")]
+        )
+        found = topics.results(self.application_id, self.topology, name)
+        assert found is not None
+        files = cast("FolderResults", None)
+        return found, found.of_task(TASK, self.topology.of_task(TASK), files)
+
+    def order(self, batch: int, generation: int, since: int = 1) -> TaskOrder:
+        """That of a batch: a row each."""
+        base = Position(batch - 1, generation if batch else 0)
+        return TaskOrder(TASK, batch, generation, {self.source: (batch, batch + 1)}, base, since=since)
+
+    def write(self, task: TaskTransactions, order: TaskOrder) -> None:
+        """Commit what came of it."""
+        task.write(order, order.ranges, {self.output: ROWS}, {}, None)
+
+    @property
+    def rows(self) -> int:
+        """How many readers see."""
+        return len(records_of(self.servers, self.output))
+
+
+@pytest.fixture
+def run(kafka_cluster: KafkaCluster, unique: Unique) -> Iterator[Run]:
+    """A run, whose drivers end with the test."""
+    made = Run(kafka_cluster, unique)
+    yield made
+    for driver in made.drivers:
+        driver.membership.close()
+
+
+def test_a_batch_is_not_committed_again_that_another_run_has_committed_meanwhile(run: Run) -> None:
+    """A driver stood still, was no member any more, and its clients went on with its next permit when another run had come and gone."""
+    first, (results, task) = run.driver(), run.client("client-1")
+    results.take_permit(first.permit())
+    order = run.order(0, generation=1)
+    assert task.begin(order) is None
+    others, same_task = run.client("client-0")
+    others.take_permit(run.driver().permit())
+    assert same_task.begin(order) is None
+    run.write(same_task, order)
+    results.take_permit(run.driver().permit())
+    with pytest.raises(TaskMigratedException, match="client-1"):
+        run.write(task, order)
+    assert run.rows == 1
+    task.close()
+    assert task.begin(order) is not None, "it finds what was committed"
+
+
+def test_with_a_newer_permit_a_task_goes_on_if_nobody_else_has_committed(run: Run) -> None:
+    results, task = run.client("client-1")
+    results.take_permit(run.driver().permit())
+    for batch in range(3):
+        order = run.order(batch, generation=1)
+        assert task.begin(order) is None
+        results.take_permit(run.driver().permit())
+        run.write(task, order)
+    assert run.rows == 3
+
+
+def test_a_driver_that_was_fenced_does_not_take_the_place_back(run: Run) -> None:
+    """It noticed with the next heartbeat at the earliest; if it had lost a client before, the other run ended."""
+    first = run.driver()
+    first.permit()
+    second = run.driver()
+    second.permit()
+    first.membership.renew(2, "client-0")
+    found = first.told.get(timeout=PATIENCE_S)
+    assert isinstance(found, CommitLogException), found
+    second.membership.renew(2)
+    second.permit()
+
+
+def test_of_two_runs_that_begin_at_the_same_time_one_ends_at_once(unique: Unique) -> None:
+    """Before brokers have let it in; it waited for them for all of its time, and said that they do not answer."""
+    with KafkaCluster(settings={"group.initial.rebalance.delay.ms": "3000"}) as cluster:
+        run = Run(cluster, unique)
+        drivers = [run.driver(timeout_ms=600_000) for _ in range(2)]
+        told = [driver.told.get(timeout=PATIENCE_S) for driver in drivers]
+        for driver in drivers:
+            driver.membership.close()
+    told += [driver.told.get() for driver in drivers if not driver.told.empty()]
+    assert [isinstance(found, CommitLogException) for found in told].count(True) == 1, told
+
+
+def test_a_task_that_was_elsewhere_looks_what_was_committed_there(run: Run) -> None:
+    """It was given back there when a batch had been committed, but nobody knew: here it was a standby meanwhile, and is told of no batch."""
+    permit = run.driver().permit()
+    (here, task), (there, same_task) = run.client("client-0"), run.client("client-1")
+    for results in (here, there):
+        results.take_permit(permit)
+    order = run.order(0, generation=1)
+    assert task.begin(order) is None
+    run.write(task, order)
+    order = run.order(1, generation=2)
+    assert same_task.begin(order) is None
+    run.write(same_task, order)
+    assert task.begin(run.order(1, generation=3, since=3)) is not None
+
+
+def test_a_task_that_stays_need_not_look(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, task = run.client("client-0")
+    results.take_permit(run.driver().permit())
+    order = run.order(0, generation=1)
+    assert task.begin(order) is None
+    run.write(task, order)
+    monkeypatch.setattr(task, "_committed", None)
+    assert task.begin(run.order(1, generation=2, since=1)) is None
+
+
+def test_what_was_ordered_before_a_client_was_given_up_is_not_committed_when_it_has_joined_again(run: Run) -> None:
+    """However late it comes to it, with a producer of its own that is newer: somebody else has the task."""
+    results, task = run.client("client-0")
+    results.take_permit(run.driver().permit())
+    results.take_permit(b"", first=2)
+    results.take_permit(run.driver().permit(), first=2)
+    order = run.order(0, generation=1)
+    assert task.begin(order) is None
+    with pytest.raises(TaskMigratedException, match=r"was ordered before this client, .*client-0, was given up"):
+        run.write(task, order)
+    assert run.rows == 0
+    order = run.order(0, generation=2, since=2)
+    assert task.begin(order) is None
+    run.write(task, order)
+    assert run.rows == 1
