@@ -84,6 +84,8 @@ class Batch:
     generation: int = 0
     ends: dict[Place, int] = attrs.field(factory=dict, init=False)
     """Where it has written -> the offset after its last record there; not above 0: Kafka has not said it."""
+    refusal: KafkaError | None = attrs.field(default=None, init=False)
+    """Why its last record of a partition is not there."""
     is_done: bool = attrs.field(default=False, init=False)
     error: BaseException | None = attrs.field(default=None, init=False)
 
@@ -277,6 +279,10 @@ class Committer:
             for each in group:
                 self._produce(producer, each)
             self._flush(producer, f"write the records of {_tasks(group)}")
+            refusal = next((each.refusal for each in group if each.refusal is not None), None)
+            if refusal is not None and refusal.code() in REFUSED:
+                # Else it would only be known that a record is not there, as after an outage.
+                raise KafkaException(refusal)
             try:
                 offsets = [offset for each in group for offset in each.offsets(each.ends)]
             except BaseException as error:
@@ -352,13 +358,14 @@ class Committer:
     def _produce(self, producer: Producer, batch: Batch) -> None:
         """Have its records written; where the last one of each partition is, is noted."""
         batch.ends.clear()
+        batch.refusal = None
         last = {(topic, partition): number for number, (topic, _, _, partition, _) in enumerate(batch.records)}
         for number, (topic, value, key, partition, timestamp) in enumerate(batch.records):
             is_last = last[topic, partition] == number
             more: dict[str, Any] = {} if timestamp < 0 else {"timestamp": timestamp}
             if is_last:
                 batch.ends[topic, partition] = 0
-                more["on_delivery"] = _noting(batch.ends, (topic, partition))
+                more["on_delivery"] = _telling(batch, _noting(batch.ends, (topic, partition)))
             patience = None
             while True:
                 try:
@@ -476,6 +483,16 @@ def _tasks(group: Sequence[Batch]) -> str:
     if len(group) == 1:
         return f"task {group[0].task}"
     return f"{len(group)} tasks, the first of them {group[0].task}"
+
+
+def _telling(batch: Batch, note: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Notes whether what is written to a place is there, too."""
+
+    def tell(error: Any, message: Any) -> None:
+        batch.refusal = batch.refusal or error
+        note(error, message)
+
+    return tell
 
 
 def _noting(ends: dict[Place, int], place: Place) -> Callable[[Any, Any], None]:

@@ -1,0 +1,32 @@
+"""What brokers refuse of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import admin
+
+from task_assignor.sdk import StreamsException
+from tests.kafka.broker import KafkaCluster
+from tests.kafka.topics.test_sinks import Counting, Unique
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_change_of_a_store_that_is_too_large_is_not_tried_again_and_the_reason_is_said(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """It was tried again and again, and then only said that Kafka has not told where it is."""
+    counting = Counting(kafka_cluster, unique, rows=200)
+    counting.run(tmp_path / "run")
+    kafka: Any = admin
+    small = kafka.ConfigEntry("max.message.bytes", "90", incremental_operation=kafka.AlterConfigOpType.SET)
+    topic = kafka.ConfigResource(kafka.ResourceType.TOPIC, counting.changelog, incremental_configs=[small])
+    client = kafka.AdminClient({"bootstrap.servers": counting.servers})
+    client.incremental_alter_configs([topic])[topic].result(60)
+    counting.add(200)
+    said = r"The results of task 0_. cannot be written: .*\(MSG_SIZE_TOO_LARGE\)\. Maybe a row is larger than"
+    with pytest.raises(StreamsException, match=said):
+        counting.run(tmp_path / "run")
