@@ -7,10 +7,11 @@ import json
 import operator
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import kafka
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -168,6 +169,15 @@ def delete_group(servers: str, group: str) -> None:
     await_empty(servers, group)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_consumer_groups([group])[group].result(60)
+
+
+def forget_offsets(servers: str, group: str, topic: str, partitions: Iterable[int]) -> None:
+    """As brokers do by themselves after a week."""
+    await_empty(servers, group)
+    admin = kafka.KafkaAdminClient(bootstrap_servers=servers)
+    told = admin.delete_group_offsets(group, [kafka.TopicPartition(topic, partition) for partition in partitions])
+    admin.close()
+    assert {error for _, error in told.items()} == {kafka.errors.NoError}, told
 
 
 def await_empty(servers: str, group: str) -> None:

@@ -24,111 +24,130 @@ PATIENCE_S = 60
 pytestmark = pytest.mark.kafka
 
 
-class Run:
-    """What the driver of a run has of its membership."""
+class Driver:
+    """What the driver of a run does in the group of its application.
 
-    def __init__(self, cluster: KafkaCluster, group: str, sources: list[str]) -> None:
-        connection = Connection(ClientSettings.of({"bootstrap.servers": cluster.bootstrap_servers}), 60_000)
-        self._told: queue.SimpleQueue[Renewed | StreamsException] = queue.SimpleQueue()
+    Args:
+        servers: where the cluster is.
+        group: the group.
+        sources: topics whose offsets are committed.
+        timeout_ms: so long it waits for brokers.
+    """
+
+    def __init__(self, servers: str, group: str, sources: list[str], timeout_ms: int = 60_000) -> None:
+        self.told: queue.SimpleQueue[Renewed | StreamsException] = queue.SimpleQueue()
+        connection = Connection(ClientSettings.of({"bootstrap.servers": servers}), timeout_ms)
         self.membership = Membership(connection, group, sources)
-        self.membership.begin(self._told.put)
+        self.membership.begin(self.told.put)
 
-    def next(self) -> Renewed | StreamsException:
-        """What it is told next."""
-        return self._told.get(timeout=PATIENCE_S)
-
-    def permit(self, number: int, client: str = "") -> bytes:
-        """A permit that is asked for."""
-        self.membership.renew(number, client)
-        found = self.next()
-        assert isinstance(found, Renewed)
-        assert found.number == number
+    def permit(self) -> bytes:
+        """The next one."""
+        found = self.told.get(timeout=PATIENCE_S)
+        assert isinstance(found, Renewed), found
         return found.permit
+
+    def renewed(self, number: int, client: str = "") -> bytes:
+        """Another one, which it wants."""
+        self.membership.renew(number, client)
+        return self.permit()
+
+
+class Place:
+    """A group, and a topic of one partition."""
+
+    def __init__(self, cluster: KafkaCluster, unique: Unique) -> None:
+        self.servers = cluster.bootstrap_servers
+        self.topic, self.group = unique("topic"), unique("group")
+        make_topics(self.servers, self.topic, partitions=1)
+        self.drivers: list[Driver] = []
+
+    def driver(self) -> Driver:
+        """Another one."""
+        self.drivers.append(Driver(self.servers, self.group, [self.topic]))
+        return self.drivers[-1]
+
+    def begun(self, client: str, permit: Any) -> Producer:
+        """A transaction of a client that names a permit, and is open."""
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": f"{self.group}-{client}"})
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        producer.produce(self.topic, b"1", partition=0)
+        producer.send_offsets_to_transaction([TopicPartition(self.topic, 0, 1)], permit, PATIENCE_S)
+        return producer
 
 
 @pytest.fixture
-def begin(kafka_cluster: KafkaCluster) -> Iterator[Callable[[str, list[str]], Run]]:
-    runs: list[Run] = []
-
-    def one(group: str, sources: list[str]) -> Run:
-        runs.append(Run(kafka_cluster, group, sources))
-        return runs[-1]
-
-    yield one
-    for run in runs:
-        run.membership.close()
+def place(kafka_cluster: KafkaCluster, unique: Unique) -> Iterator[Place]:
+    """Its drivers end with the test."""
+    made = Place(kafka_cluster, unique)
+    yield made
+    for driver in made.drivers:
+        driver.membership.close()
 
 
-def commit(servers: str, name: str, topic: str, permit: bytes) -> None:
-    """Commit an offset in a transaction that names a permit."""
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
-    producer.init_transactions(PATIENCE_S)
-    producer.begin_transaction()
-    producer.produce(topic, b"1", partition=0)
-    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], permit_of(permit), PATIENCE_S)
-    producer.commit_transaction(PATIENCE_S)
-
-
-def permit_of(permit: bytes) -> Any:
-    """As confluent-kafka's types have it: an object of its own; it is bytes."""
-    return permit
-
-
-def test_brokers_take_what_names_the_newest_alone(
-    kafka_cluster: KafkaCluster, unique: Unique, begin: Callable[[str, list[str]], Run]
-) -> None:
-    servers, topic, group = kafka_cluster.bootstrap_servers, unique("topic"), unique("group")
-    make_topics(servers, topic, partitions=1)
-    run = begin(group, [topic])
-    first = run.permit(1)
-    commit(servers, f"{group}-a", topic, first)
-    second = run.permit(2, "a")
+def test_brokers_take_what_names_the_newest_alone(place: Place) -> None:
+    driver = place.driver()
+    first = driver.renewed(1)
+    place.begun("a", first).commit_transaction(PATIENCE_S)
+    second = driver.renewed(2, "a")
     assert second != first
     with pytest.raises(KafkaException, match="FENCED_INSTANCE_ID"):
-        commit(servers, f"{group}-b", topic, first)
-    commit(servers, f"{group}-b", topic, second)
+        place.begun("b", first)
+    place.begun("b", second).commit_transaction(PATIENCE_S)
 
 
-def test_what_a_client_has_left_open_is_ended(
-    kafka_cluster: KafkaCluster, unique: Unique, begin: Callable[[str, list[str]], Run]
-) -> None:
-    servers, topic, group = kafka_cluster.bootstrap_servers, unique("topic"), unique("group")
-    make_topics(servers, topic, partitions=1)
-    run = begin(group, [topic])
-    permit = run.permit(1)
-    lost = Producer({"bootstrap.servers": servers, "transactional.id": f"{group}-a"})
-    lost.init_transactions(PATIENCE_S)
-    lost.begin_transaction()
-    lost.produce(topic, b"1", partition=0)
-    lost.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], permit_of(permit), PATIENCE_S)
-    run.permit(2, "a")
+def test_what_a_client_has_left_open_is_ended(place: Place) -> None:
+    driver = place.driver()
+    lost = place.begun("a", driver.renewed(1))
+    driver.renewed(2, "a")
     with pytest.raises(KafkaException, match="_FENCED"):
         lost.commit_transaction(PATIENCE_S)
 
 
-def test_brokers_keep_the_offsets_of_all_sources(
-    kafka_cluster: KafkaCluster, unique: Unique, begin: Callable[[str, list[str]], Run]
-) -> None:
+def test_brokers_keep_the_offsets_of_all_sources(kafka_cluster: KafkaCluster, unique: Unique) -> None:
     """Of a group with members they forget, after a week, those of topics that no member wants (KIP-211)."""
     servers, group = kafka_cluster.bootstrap_servers, unique("group")
     topics = [unique("left"), unique("right")]
     make_topics(servers, *topics, partitions=2)
-    begin(group, topics).permit(1)
+    driver = Driver(servers, group, topics)
+    driver.renewed(1)
     admin = AdminClient({"bootstrap.servers": servers})
     found = admin.describe_consumer_groups([group])[group].result(PATIENCE_S)
     places = found.members[0].assignment.topic_partitions
     assert {(each.topic, each.partition) for each in places} == {(topic, n) for topic in topics for n in range(2)}
+    driver.membership.close()
 
 
-def test_a_second_run_takes_the_place_and_the_first_is_told(
-    kafka_cluster: KafkaCluster, unique: Unique, begin: Callable[[str, list[str]], Run]
-) -> None:
-    topic, group = unique("topic"), unique("group")
-    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=1)
-    first = begin(group, [topic])
-    permit = first.permit(1)
-    second = begin(group, [topic])
-    assert second.permit(1) != permit
-    error = first.next()
+def test_a_second_run_takes_the_place_and_the_first_is_told(place: Place) -> None:
+    first = place.driver()
+    permit = first.renewed(1)
+    assert place.driver().renewed(1) != permit
+    error = first.told.get(timeout=PATIENCE_S)
     assert isinstance(error, CommitLogException)
-    assert f"Another run of the application '{group}' has begun" in str(error)
+    assert f"Another run of the application '{place.group}' has begun" in str(error)
+
+
+def test_a_driver_that_was_fenced_does_not_take_the_place_back(place: Place) -> None:
+    """It noticed with the next heartbeat at the earliest; if it had lost a client before, the other run ended."""
+    first, second = place.driver(), place.driver()
+    first.renewed(1)
+    second.renewed(1)
+    first.membership.renew(2, "client-0")
+    found = first.told.get(timeout=PATIENCE_S)
+    assert isinstance(found, CommitLogException), found
+    second.renewed(2)
+
+
+def test_of_two_runs_that_begin_at_the_same_time_one_ends_at_once(unique: Unique) -> None:
+    """Before brokers have let it in; it waited for them for all of its time, and said that they do not answer."""
+    with KafkaCluster(settings={"group.initial.rebalance.delay.ms": "3000"}) as cluster:
+        topic, group = unique("topic"), unique("group")
+        make_topics(cluster.bootstrap_servers, topic, partitions=1)
+        drivers = [Driver(cluster.bootstrap_servers, group, [topic], timeout_ms=600_000) for _ in range(2)]
+        for driver in drivers:
+            driver.membership.renew(1)
+        told = [driver.told.get(timeout=PATIENCE_S) for driver in drivers]
+        for driver in drivers:
+            driver.membership.close()
+    told += [driver.told.get() for driver in drivers if not driver.told.empty()]
+    assert [isinstance(found, CommitLogException) for found in told].count(True) == 1, told

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable, Iterator
 from typing import cast
 
 import pyarrow as pa
 import pytest
 
-from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
-from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.membership import Membership
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
-from task_assignor.runtime import CommitLogException, SubTopology, Topology
+from task_assignor.runtime import SubTopology, Topology
 from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.runtime.machines.protocol import Position, TaskOrder
-from task_assignor.runtime.results import FolderResults, Renewed
-from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.runtime.results import FolderResults
+from task_assignor.sdk import TaskId
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
 from tests.kafka.topics.records import PARTITIONS, records_of, stream_topic
+from tests.kafka.topics.test_membership import Driver
 from tests.runtime.support import CountByKey
 
 Unique = Callable[[str], str]
@@ -29,30 +26,6 @@ pytestmark = pytest.mark.kafka
 PATIENCE_S = 60
 TASK = TaskId(0, 0)
 ROWS = pa.table({"key": pa.array([1], pa.int64())})
-
-
-class Driver:
-    """What a driver does in the group of an application.
-
-    Args:
-        servers: where the cluster is.
-        application_id: the group.
-        topic: a topic that is there.
-        timeout_ms: so long it waits for brokers.
-    """
-
-    def __init__(self, servers: str, application_id: str, topic: str, timeout_ms: int = 60_000) -> None:
-        self.told: queue.SimpleQueue[Renewed | StreamsException] = queue.SimpleQueue()
-        connection = Connection(ClientSettings.of({"bootstrap.servers": servers}), timeout_ms)
-        self.membership = Membership(connection, application_id, topic)
-        self.membership.begin(self.told.put)
-        self.membership.renew(1)
-
-    def permit(self) -> bytes:
-        """The next one."""
-        found = self.told.get(timeout=PATIENCE_S)
-        assert isinstance(found, Renewed), found
-        return found.permit
 
 
 class Run:
@@ -71,9 +44,10 @@ class Run:
         self.topology = Topology([SubTopology("copy", self.source, CountByKey, outputs=self.output)])
         self.drivers: list[Driver] = []
 
-    def driver(self, timeout_ms: int = 60_000) -> Driver:
-        """Another one."""
-        self.drivers.append(Driver(self.servers, self.application_id, self.output, timeout_ms))
+    def driver(self) -> Driver:
+        """Another one, which has wanted its first permit."""
+        self.drivers.append(Driver(self.servers, self.application_id, [self.source]))
+        self.drivers[-1].membership.renew(1)
         return self.drivers[-1]
 
     def client(self, name: str) -> tuple[KafkaResults, TaskTransactions]:
@@ -137,31 +111,6 @@ def test_with_a_newer_permit_a_task_goes_on_if_nobody_else_has_committed(run: Ru
         results.take_permit(run.driver().permit())
         run.write(task, order)
     assert run.rows == 3
-
-
-def test_a_driver_that_was_fenced_does_not_take_the_place_back(run: Run) -> None:
-    """It noticed with the next heartbeat at the earliest; if it had lost a client before, the other run ended."""
-    first = run.driver()
-    first.permit()
-    second = run.driver()
-    second.permit()
-    first.membership.renew(2, "client-0")
-    found = first.told.get(timeout=PATIENCE_S)
-    assert isinstance(found, CommitLogException), found
-    second.membership.renew(2)
-    second.permit()
-
-
-def test_of_two_runs_that_begin_at_the_same_time_one_ends_at_once(unique: Unique) -> None:
-    """Before brokers have let it in; it waited for them for all of its time, and said that they do not answer."""
-    with KafkaCluster(settings={"group.initial.rebalance.delay.ms": "3000"}) as cluster:
-        run = Run(cluster, unique)
-        drivers = [run.driver(timeout_ms=600_000) for _ in range(2)]
-        told = [driver.told.get(timeout=PATIENCE_S) for driver in drivers]
-        for driver in drivers:
-            driver.membership.close()
-    told += [driver.told.get() for driver in drivers if not driver.told.empty()]
-    assert [isinstance(found, CommitLogException) for found in told].count(True) == 1, told
 
 
 def test_a_task_that_was_elsewhere_looks_what_was_committed_there(run: Run) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import kafka
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -39,7 +38,7 @@ from task_assignor.runtime import (
 )
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
-from tests.kafka.topics.records import PARTITIONS, await_empty, delete_group, rows_of, stream_topic, write_records
+from tests.kafka.topics.records import PARTITIONS, delete_group, forget_offsets, rows_of, stream_topic, write_records
 from tests.kafka.topics.test_sinks import Unique
 from tests.runtime.support import QUICK, settings, stream
 
@@ -160,12 +159,7 @@ class Regrouped:
 
     def forget_offsets(self) -> None:
         """The group has none of the source any more."""
-        await_empty(self.servers, self.application_id)
-        admin = kafka.KafkaAdminClient(bootstrap_servers=self.servers)
-        forgotten = [kafka.TopicPartition(self.source, partition) for partition in range(self.partitions)]
-        told = admin.delete_group_offsets(self.application_id, forgotten)
-        assert {error for _, error in told.items()} == {kafka.errors.NoError}, told
-        admin.close()
+        forget_offsets(self.servers, self.application_id, self.source, range(self.partitions))
 
     def check(self) -> None:
         """The newest count of each group is that of a plain computation."""

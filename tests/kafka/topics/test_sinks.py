@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import kafka
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -46,6 +45,7 @@ from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
 from tests.kafka.topics.records import (
     PARTITIONS,
+    forget_offsets,
     in_any_order,
     killer,
     records_of,
@@ -568,9 +568,7 @@ def test_offsets_of_one_of_two_topics_that_are_gone_are_missed_where_the_folder_
     """That topic was read anew from its beginning, the other one was not."""
     join = Join(kafka_cluster, unique, rows=100)
     join.application(tmp_path / "run", clients=1).run()
-    admin = kafka.KafkaAdminClient(bootstrap_servers=join.servers)
-    admin.delete_group_offsets(join.application_id, [kafka.TopicPartition(join.left, 0)])
-    admin.close()
+    forget_offsets(join.servers, join.application_id, join.left, [0])
     join.add(100)
     said = (
         rf"The group {join.application_id} has committed offsets of {join.right}, partition 0, but none of {join.left}"
