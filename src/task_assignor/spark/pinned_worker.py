@@ -174,6 +174,7 @@ class _Worker:
         self._attempt = attempt
         self._lock = threading.Lock()
         self._batches = self._rows = 0
+        self._error: BaseException | None = None
 
     def run(self) -> str:
         """Serve requests until there are no more; gives a summary."""
@@ -195,8 +196,12 @@ class _Worker:
                     shares.submit(self._carry_out, request.number, SHARE, request.work)
                 else:
                     jobs.submit(self._carry_out, request.number, request.work.kind.value, request.work)
+            # Nobody brings another one, and a job would wait for it.
+            self._tasks.take_permit(b"", 0)
         self._over.set()
         self._tasks.close()
+        if self._error is not None:
+            raise self._error
         return f"{self._batches} batches, {self._rows} rows"
 
     def _do(self, job: Job) -> Outcome:
@@ -218,9 +223,15 @@ class _Worker:
 
     def _carry_out(self, number: int, kind: str, work: Job | Share) -> None:
         self._numbers[kind, work.task] = number
-        with self._steps.of(kind, work.task):
-            outcome = self._share(work) if isinstance(work, Share) else self._do(work)
-        self._send(Reply(number, outcome))
+        try:
+            with self._steps.of(kind, work.task):
+                outcome = self._share(work) if isinstance(work, Share) else self._do(work)
+            self._send(Reply(number, outcome))
+        except OSError:
+            self._channel.close()
+        except BaseException as error:  # noqa: BLE001 (nobody else would hear of it, and an answer is waited for)
+            self._error = error
+            self._channel.close()
 
     def _send(self, message: Reply | Stepped) -> None:
         with self._lock:
