@@ -17,7 +17,7 @@ from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.results import Renewed
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import make_topics
+from tests.kafka.fixtures import make_topics, wait_until
 
 Unique = Callable[[str], str]
 PATIENCE_S = 60
@@ -151,3 +151,14 @@ def test_of_two_runs_that_begin_at_the_same_time_one_ends_at_once(unique: Unique
             driver.membership.close()
     told += [driver.told.get() for driver in drivers if not driver.told.empty()]
     assert [isinstance(found, CommitLogException) for found in told].count(True) == 1, told
+
+
+def test_a_driver_that_ends_while_brokers_are_away_does_not_take_the_place_later() -> None:
+    """They may come back when the next run has it, also in the same process: that one ended."""
+    driver = Driver("127.0.0.1:1", "application", ["source"], timeout_ms=600_000)
+    driver.membership.renew(1)
+    wait_until(lambda: not driver.membership._wanted.qsize(), "it tries to join")
+    driver.membership.close()
+    assert driver.membership._thread is not None
+    driver.membership._thread.join(PATIENCE_S)
+    assert not driver.membership._thread.is_alive()

@@ -16,7 +16,7 @@ from task_assignor.runtime.machines.protocol import Position, TaskOrder
 from task_assignor.runtime.results import FolderResults
 from task_assignor.sdk import TaskId
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import make_topics, wait_until
+from tests.kafka.fixtures import make_topics
 from tests.kafka.topics.records import PARTITIONS, records_of, stream_topic
 from tests.kafka.topics.test_membership import Driver
 from tests.runtime.support import CountByKey
@@ -153,13 +153,3 @@ def test_what_was_ordered_before_a_client_was_given_up_is_not_committed_when_it_
     assert task.begin(order) is None
     run.write(task, order)
     assert run.rows == 1
-
-
-def test_a_driver_that_ends_while_brokers_are_away_does_not_take_the_place_later() -> None:
-    """They may come back when the next run has it, also in the same process: that one ended."""
-    driver = Driver("127.0.0.1:1", "application", "output", timeout_ms=600_000)
-    wait_until(lambda: not driver.membership._wanted.qsize(), "it tries to join")
-    driver.membership.close()
-    assert driver.membership._thread is not None
-    driver.membership._thread.join(PATIENCE_S)
-    assert not driver.membership._thread.is_alive()
