@@ -341,17 +341,14 @@ class Committer:
             )
 
     def _await_permit(self, known: int, error: _NoPermitError) -> None:
-        """Wait for a newer permit: the driver has another one, which is on its way.
+        """Wait for a newer permit: the driver has another one, or will have, or tells the process that it is no client any more.
 
         Raises:
-            KafkaClusterException: there is none for too long.
-            TaskMigratedException: the process is no client any more.
+            TaskMigratedException: it is none.
         """
-        patience = self._connection.patience(f"commit with what brokers took as newest ({error})")
+        _log.info("A newer permit is waited for: %s", error)
         with self._changed:
-            while self._permits == known:
-                self._changed.wait(_STEP_S)
-                patience.check()
+            self._changed.wait_for(lambda: self._permits != known)
             if not self._permit:
                 raise TaskMigratedException(f"Brokers take nothing of this client any more: {error}.")
 

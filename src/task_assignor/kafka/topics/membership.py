@@ -16,7 +16,6 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
@@ -184,12 +183,11 @@ class Membership:
             # Either it hears of that with the next heartbeat, or it is the one, and does not know yet that it is back.
             self._heard(self._member.poll(_POLL_S))
             patience.check()
-        ended: Future[None] = Future()
-        threading.Thread(
-            target=self._end_transactions, args=(client, ended), name="end transactions", daemon=True
-        ).start()
-        before, problem = self._member, ""
-        joined = threading.Event()
+        if self._member is not None:
+            # It would take its place back where brokers have not heard of it for too long. As a static member it keeps it meanwhile.
+            self._member.close()
+            self._member = None
+        problem, joined = "", threading.Event()
 
         def assigned(consumer: Any, partitions: Any) -> None:  # noqa: ARG001 (a callback's)
             # It reads nothing.
@@ -217,19 +215,9 @@ class Membership:
             patience.check(problem)
         self._member = member
         self._take(member)
-        if before is not None:
-            before.close()
-        ended.result()
+        if client:
+            # What it has left open: nobody is told the offsets before, nor reads what comes after it. It can begin nothing new by now.
+            name = transactional_id(self._application_id, client)
+            producer = self._connection.producer({"transactional.id": name})
+            self._connection.ask(f"end the transactions {name}", producer.init_transactions)
         return True
-
-    def _end_transactions(self, client: str, ended: Future[None]) -> None:
-        """End what a client has left open: nobody is told the offsets before, nor reads what comes after it."""
-        try:
-            if client:
-                name = transactional_id(self._application_id, client)
-                producer = self._connection.producer({"transactional.id": name})
-                self._connection.ask(f"end the transactions {name}", producer.init_transactions)
-        except BaseException as error:  # noqa: BLE001 (it is raised where it is waited for)
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
