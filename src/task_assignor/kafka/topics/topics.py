@@ -115,7 +115,6 @@ class KafkaTopics:
     _connected: list[_Clients] = attrs.field(factory=list, init=False, repr=False, eq=False)
     _ids: dict[str, str] = attrs.field(factory=dict, init=False, repr=False, eq=False)
     """The ids of the topics that are written, as they were when the run began."""
-    """In the process that has begun the run, while it goes on; none without stores that have changelogs."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections belong to a process.
@@ -205,7 +204,7 @@ class KafkaTopics:
             topic_id,
             clients.connection,
             clients.reader,
-            lambda partitions: self._check(clients.connection, topic.name, topic_id, partitions),
+            lambda partitions: self._described_as(clients.connection, topic.name, topic_id, partitions),
             wait_s,
             is_own=is_own,
         )
@@ -232,15 +231,6 @@ class KafkaTopics:
             )
             for name in topology.repartitions
         }
-
-    def _check(self, connection: Connection, name: str, topic_id: str, partitions: int | None) -> None:
-        """See to it that a topic is what it was, and the run the latest one.
-
-        Raises:
-            TopicException: the topic is not.
-            CommitLogException: the run is not.
-        """
-        self._described_as(connection, name, topic_id, partitions)
 
     def _described_as(
         self, connection: Connection, name: str, expected_id: str | None, partitions: int | None = None
