@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -332,6 +333,38 @@ def test_a_watcher_tells_of_ends_that_move_and_of_nothing_else(tmp_path: Path) -
     finally:
         watcher.stop()
     assert told.found == [Moved({"a": [3], "b": [3]}), Moved({"b": [6]}), Moved({}, ("marker",))]
+
+
+def test_a_watcher_does_not_keep_a_processor_busy_where_a_look_is_long() -> None:
+    """A thousand partitions of a topic of Kafka took a quarter of one all the time, though nothing came."""
+    begun_s: list[float] = []
+    was_seen_often = threading.Event()
+
+    class Long:
+        def refresh(self) -> None:
+            begun_s.append(time.monotonic())
+            if len(begun_s) > 5:
+                was_seen_often.set()
+            until = time.thread_time() + 0.01
+            while time.thread_time() < until:
+                pass
+
+        def end_offsets(self) -> list[int]:
+            return []
+
+        def check(self, starts: object) -> None:
+            pass
+
+        start_offsets = end_offsets
+
+    log: Any = Long()
+    watcher = Watcher({"a": log}, interval_s=0.001, patience_s=60)
+    watcher.start(_Told())
+    try:
+        assert was_seen_often.wait(60)
+    finally:
+        watcher.stop()
+    assert begun_s[5] - begun_s[0] > 5 * 0.01 * 9
 
 
 def test_a_watcher_tells_whatever_ends_it() -> None:

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import attrs
 
@@ -17,8 +18,11 @@ from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
 
-_QUIET_S, _QUIET = 1.0, 2.5
+_QUIET_S: Final = 1.0
+_QUIET: Final = 2.5
 """When nothing has moved for so long, pauses become so many times longer: looking costs, also where there is nothing."""
+_SHARE: Final = 0.1
+"""Looking takes no more than this of a processor: to ask for a thousand partitions of a topic of Kafka takes it 10 ms."""
 
 
 @attrs.frozen
@@ -43,7 +47,8 @@ class Watcher:
 
     Args:
         logs: the logs, by name.
-        interval_s: pause between two looks; after a second in which nothing has moved, 2.5 times that.
+        interval_s: pause between two looks; after a second in which nothing has moved, 2.5 times that. Longer, where looking would take
+            more than a tenth of a processor otherwise.
         patience_s: a log that cannot be read is looked at again for so long: networks and brokers come back.
     """
 
@@ -81,6 +86,7 @@ class Watcher:
         markers: list[str] = []
         while not self._is_over.is_set():
             markers += [self._markers.get() for _ in range(self._markers.qsize())]
+            before_s = time.thread_time()
             try:
                 moved = Moved(self._look(known), tuple(markers))
                 failing_since = None
@@ -103,7 +109,8 @@ class Watcher:
             if moved.ends:
                 moved_s = time.monotonic()
             is_quiet = time.monotonic() > moved_s + _QUIET_S
-            self._is_over.wait(self._interval_s * (_QUIET if is_quiet else 1))
+            used_s = time.thread_time() - before_s
+            self._is_over.wait(max(self._interval_s * (_QUIET if is_quiet else 1), used_s * (1 / _SHARE - 1)))
 
     def _look(self, known: dict[str, list[int]]) -> dict[str, list[int]]:
         """The ends that differ from those that are known, which they become when all logs have been looked at."""
