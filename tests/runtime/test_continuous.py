@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pyarrow as pa
@@ -31,6 +32,7 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
+from task_assignor.runtime.log import Log
 from task_assignor.runtime.shells.signals import stopping_on_signals, unbroken
 from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.runtime.topics import Topic
@@ -335,36 +337,49 @@ def test_a_watcher_tells_of_ends_that_move_and_of_nothing_else(tmp_path: Path) -
     assert told.found == [Moved({"a": [3], "b": [3]}), Moved({"b": [6]}), Moved({}, ("marker",))]
 
 
-def test_a_watcher_does_not_keep_a_processor_busy_where_a_look_is_long() -> None:
-    """A thousand partitions of a topic of Kafka took a quarter of one all the time, though nothing came."""
-    begun_s: list[float] = []
-    was_seen_often = threading.Event()
+class _Long:
+    """A log at which a look takes so many seconds of processor time: the last of them again and again."""
 
-    class Long:
-        def refresh(self) -> None:
-            begun_s.append(time.monotonic())
-            if len(begun_s) > 5:
-                was_seen_often.set()
-            until = time.thread_time() + 0.01
-            while time.thread_time() < until:
-                pass
+    def __init__(self, *seconds: float) -> None:
+        self._seconds = list(seconds)
+        self.begun_s: list[float] = []
+        self.was_seen_often = threading.Event()
 
-        def end_offsets(self) -> list[int]:
-            return []
-
-        def check(self, starts: object) -> None:
+    def refresh(self) -> None:
+        self.begun_s.append(time.monotonic())
+        if len(self.begun_s) > 10:
+            self.was_seen_often.set()
+        until = time.thread_time() + (self._seconds.pop(0) if len(self._seconds) > 1 else self._seconds[0])
+        while time.thread_time() < until:
             pass
 
-        start_offsets = end_offsets
+    def end_offsets(self) -> list[int]:
+        return []
 
-    log: Any = Long()
-    watcher = Watcher({"a": log}, interval_s=0.001, patience_s=60)
-    watcher.start(_Told())
-    try:
-        assert was_seen_often.wait(60)
-    finally:
-        watcher.stop()
-    assert begun_s[5] - begun_s[0] > 5 * 0.01 * 9
+    def check(self, starts: object) -> None:
+        pass
+
+    start_offsets = end_offsets
+
+    def pauses(self) -> list[float]:
+        """From the begin of a look to that of the next, seconds."""
+        watcher = Watcher({"a": cast(Log, self)}, interval_s=0.001, patience_s=60)
+        watcher.start(_Told())
+        try:
+            assert self.was_seen_often.wait(60)
+        finally:
+            watcher.stop()
+        return [later - before for before, later in pairwise(self.begun_s)]
+
+
+def test_a_watcher_does_not_keep_a_processor_busy_where_a_look_is_long() -> None:
+    """A thousand partitions of a topic of Kafka took a quarter of one all the time, though nothing came."""
+    assert sum(_Long(0.01).pauses()) > 10 * 0.01 * 9
+
+
+def test_a_look_that_met_something_else_makes_no_long_pause() -> None:
+    """As a collection of garbage, of 50 ms; new rows were seen half a second later then."""
+    assert _Long(0.0, 0.0, 0.5, 0.0).pauses()[2] < 0.5 * 9
 
 
 def test_a_watcher_tells_whatever_ends_it() -> None:

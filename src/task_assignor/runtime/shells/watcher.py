@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,8 @@ _QUIET: Final = 2.5
 """When nothing has moved for so long, pauses become so many times longer: looking costs, also where there is nothing."""
 _SHARE: Final = 0.1
 """Looking takes no more than this of a processor: to ask for a thousand partitions of a topic of Kafka takes it 10 ms."""
+_LOOKS: Final = 5
+"""What a look takes is the least of so many."""
 
 
 @attrs.frozen
@@ -84,6 +87,7 @@ class Watcher:
         failing_since: float | None = None
         moved_s = time.monotonic()
         markers: list[str] = []
+        used_s: deque[float] = deque(maxlen=_LOOKS)
         while not self._is_over.is_set():
             markers += [self._markers.get() for _ in range(self._markers.qsize())]
             before_s = time.thread_time()
@@ -109,8 +113,9 @@ class Watcher:
             if moved.ends:
                 moved_s = time.monotonic()
             is_quiet = time.monotonic() > moved_s + _QUIET_S
-            used_s = time.thread_time() - before_s
-            self._is_over.wait(max(self._interval_s * (_QUIET if is_quiet else 1), used_s * (1 / _SHARE - 1)))
+            used_s.append(time.thread_time() - before_s)
+            # One that takes longer than others has met something else, as a collection of garbage.
+            self._is_over.wait(max(self._interval_s * (_QUIET if is_quiet else 1), min(used_s) * (1 / _SHARE - 1)))
 
     def _look(self, known: dict[str, list[int]]) -> dict[str, list[int]]:
         """The ends that differ from those that are known, which they become when all logs have been looked at."""
