@@ -19,10 +19,13 @@ from task_assignor.runtime import (
     Aggregation,
     DeadLetters,
     Forwarded,
+    Repartitioned,
     SessionWindows,
     SlidingWindows,
     StreamTableJoin,
     SubTopology,
+    TableAggregation,
+    TableChanges,
     TableJoin,
     TimeWindows,
     TopicSpec,
@@ -41,6 +44,7 @@ SOURCES: Final = {
     "lookup": ("t", "s"),
     "tables": ("l", "r"),
     "running": ("s",),
+    "groups": ("t",),
     "windows": ("s",),
     "sliding": ("s",),
     "sessions": ("s",),
@@ -195,6 +199,7 @@ _AGGREGATES: Final = {
 _FOLD: Final = {"fold": Aggregate.fold(_longer, "", pa.string())}
 TOLD: Final = {
     "running": ("count", "sum", "fold"),
+    "groups": ("count", "sum"),
     "windows": ("count", "fold"),
     "sliding": ("count", "sum"),
     "sessions": ("count", "sum"),
@@ -209,7 +214,33 @@ def _pair(text: str, record: Any) -> str:
     return text + " ".join("null" if side is None else str(side) for side in sides) + ";"
 
 
+class _Groups(MemoryTask):
+    """The rows of a table in groups by what is in them: the task of the table, and behind it that of the groups."""
+
+    def __init__(self, spec: TopicSpec) -> None:
+        wide = attrs.evolve(spec, schema=spec.schema.append(pa.field("g", pa.string())))
+        changes = TableChanges(table="t", bad_records="skip")
+        regrouped = changes.sub_topology("c", Repartitioned("moved", key="g", partitions=4), wide)
+        moved = regrouped.spec_of("moved", wide)
+        totals = TableAggregation(source="moved", aggregates={name: _AGGREGATES[name] for name in TOLD["groups"]})
+        self._totals = MemoryTask(totals.sub_topology("a", "out", moved), {"moved": moved})
+        super().__init__(regrouped, {"t": wide})
+
+    def start(self) -> None:
+        """As on other clients, both."""
+        super().start()
+        self._totals.start()
+
+    def process(self, batch: Mapping[str, pa.Table]) -> pa.Table | None:
+        """One batch of both; what the groups' has given."""
+        groups = [None if value is None else f"g{value % 3}" for value in batch["t"].column("v").to_pylist()]
+        made = super().process({"t": batch["t"].append_column("g", pa.array(groups, pa.string()))})
+        return None if made is None else self._totals.process({"moved": made})
+
+
 def _task(scenario: Scenario, specs: Mapping[str, TopicSpec]) -> MemoryTask:
+    if scenario.operator == "groups":
+        return _Groups(specs["t"])
     if scenario.operator != "chain":
         return MemoryTask(_sub_topology(scenario, specs), specs)
     asked = scenario.options
@@ -278,6 +309,10 @@ def _told(scenario: Scenario, rows: Sequence[Mapping[str, Any]]) -> list[Out]:
             # A table whose values are all null has no such key.
             told.append(_out(scenario, "", row["k"], None, " ".join(sides) if times else None, max(times, default=0)))
             continue
+        if scenario.operator == "groups":
+            values = {what: None if row[what] is None else str(row[what]) for what in TOLD["groups"]}
+            told += [_out(scenario, what, row["g"], None, value, 0) for what, value in values.items()]
+            continue
         window = (row["window_start"], row["window_end"]) if "window_start" in row else None
         values = {**row, "sum": (row["sum"] or 0) + stand_in(scenario.operator, 0) * (row["count"] - row["values"])}
         told += [
@@ -295,8 +330,9 @@ def _side(scenario: Scenario, value: int | None, at: int | None) -> str:
 def _out(
     scenario: Scenario, what: str, key: str | None, window: tuple[int, int] | None, value: str | None, time: int
 ) -> Out:
-    """Of tables a result has the times of its sides; that of a deletion is in none of them."""
-    has_time = value is not None and not (scenario.operator == "tables" and "null" in value)
+    """Of tables a result has the times of its sides; that of a deletion is in none of them. A group has none."""
+    is_timed = scenario.operator != "groups" and not (scenario.operator == "tables" and "null" in (value or ""))
+    has_time = value is not None and is_timed
     return Out(what, key, window, value, time if has_time else None)
 
 

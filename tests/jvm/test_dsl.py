@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -110,6 +110,33 @@ def _a_deletion_of_what_is_not_there_is_no_row(theirs: Iterable[Step]) -> list[S
         for out in step.out:
             (there.discard if out.value is None else there.add)(out.key)
     return found
+
+
+def test_groups_of_a_table(jvm: Jvm) -> None:
+    """After each batch of ours each group has what Kafka has told of it last; there is one rule."""
+    for scenario, rng in _scenarios("groups", 40):
+        mine, _ = ours(scenario, rng)
+        there: set[str | None] = set()
+        for one, other in _by_batch(mine, kafka(jvm, scenario)):
+            found = {out[:2]: out for out in one}
+            assert found == _a_group_of_a_table_that_has_no_row_left_is_gone({out[:2]: out for out in other}, there), (
+                scenario
+            )
+
+
+def _a_group_of_a_table_that_has_no_row_left_is_gone(
+    theirs: Mapping[tuple[str, str | None], Out], there: set[str | None]
+) -> dict[tuple[str, str | None], Out]:
+    """What Kafka has told of groups last; `there` are those that have been told with rows."""
+    gone = {key for (what, key), out in theirs.items() if what == "count" and out.value == "0"}
+    unseen = gone - there
+    there |= {key for _, key in theirs} - gone
+    there -= gone
+    return {
+        place: out._replace(value=None) if out.key in gone else out
+        for place, out in theirs.items()
+        if out.key not in unseen
+    }
 
 
 def test_running_aggregates(jvm: Jvm) -> None:

@@ -194,6 +194,12 @@ EXAMPLES = [
         ours=[],
         kafka=["a None"],
     ),
+    Example(
+        "A group of a table that has no row left is gone",
+        Scenario("a group", "groups", {}, {"t": [Row("a", 1, 1), Row("a", None, 2)]}, first={"t": 1}),
+        ours=["g1 1", "g1 None"],
+        kafka=["g1 0", "g1 1"],
+    ),
 ]
 
 

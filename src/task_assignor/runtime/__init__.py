@@ -60,7 +60,8 @@ from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.outputs import committed_files, committed_offsets, list_markers, output_schema, read_output
 from task_assignor.runtime.processor import Processor, RecordProcessor
 from task_assignor.runtime.processors.aggregates import Aggregate
-from task_assignor.runtime.processors.aggregation import Aggregation
+from task_assignor.runtime.processors.aggregation import Aggregation, TableAggregation
+from task_assignor.runtime.processors.table_changes import TableChanges
 from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJoin
 from task_assignor.runtime.processors.windowed_aggregation import WindowedAggregation
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
@@ -155,6 +156,8 @@ __all__ = [
     "StreamTableJoin",
     "StreamsApplication",
     "SubTopology",
+    "TableAggregation",
+    "TableChanges",
     "TableJoin",
     "TaskCommit",
     "TaskContext",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import numpy as np
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["count", "sum", "min", "max", "mean", "fold"]
 Fold = Callable[[Any, Mapping[str, Any]], Any]
+_TAKEN_BACK: Final = ("count", "sum", "mean")
+"""Kinds of which a row can be taken away again."""
 _OVERFLOW = 2.0**62
 ROWS = "__rows"
 """State column with the number of rows of a group."""
@@ -105,6 +107,11 @@ def to_aggregates(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate
     return dict(aggregates)
 
 
+def _sum_of(name: str, found: Aggregate) -> str:
+    """State column with the sum of an aggregate."""
+    return f"{name}__sum" if found.kind == "mean" else name
+
+
 class Group:
     """The aggregates of groups of rows, on polars frames.
 
@@ -112,27 +119,53 @@ class Group:
         spec: the source.
         aggregates: name in the result -> what is computed.
         where: what it is for, for messages.
+        change: column of 1 and -1: the row is added, or one like it is taken away again; None: all are added.
 
     Raises:
-        TopologyException: a column is missing, or has a type that does not allow it.
+        TopologyException: a column is missing, or has a type that does not allow it; or what was taken away cannot be told from
+            an aggregate.
     """
 
-    def __init__(self, spec: TopicSpec, aggregates: Mapping[str, Aggregate], where: str) -> None:
+    def __init__(
+        self, spec: TopicSpec, aggregates: Mapping[str, Aggregate], where: str, change: str | None = None
+    ) -> None:
         self._aggregates = dict(aggregates)
         self._spec = spec
         self._where = where
-        self.needed = sorted({found.column for found in aggregates.values() if found.column is not None})
+        self._change = change
+        columns = {change, *(found.column for found in aggregates.values())}
+        self.needed = sorted(column for column in columns if column is not None)
         """Columns of the source that are read."""
-        for found in aggregates.values():
-            if found.column is not None and found.column not in spec.schema.names:
+        for column in self.needed:
+            if column not in spec.schema.names:
                 raise TopologyException(
-                    f"{where}: the topic {spec.name!r} has no column {found.column!r}; it has {spec.schema.names}."
+                    f"{where}: the topic {spec.name!r} has no column {column!r}; it has {spec.schema.names}."
                 )
+        if change is not None:
+            self._check_change(change)
         check_computable(where, [spec.schema.field(column) for column in self.needed])
         self.fields = [pa.field(name, self._type(name, found)) for name, found in aggregates.items()]
         """Columns of the result."""
         self.folds = {name: found for name, found in aggregates.items() if found.kind == "fold"}
         check_computable(where, self.fields)
+
+    def _check_change(self, change: str) -> None:
+        kind = self._spec.schema.field(change).type
+        if not pa.types.is_signed_integer(kind):
+            raise TopologyException(
+                f"{self._where}: the column {change!r} of 1 and -1 must be of whole numbers, not {kind}."
+            )
+        strange = {name: found.kind for name, found in self._aggregates.items() if found.kind not in _TAKEN_BACK}
+        if strange:
+            raise TopologyException(
+                f"{self._where} takes rows away again, which only {', '.join(_TAKEN_BACK)} can follow: a group does not know its second "
+                f"smallest value. Not these: {', '.join(f'{name!r} ({kind})' for name, kind in strange.items())}."
+            )
+
+    def _count_of(self, name: str, found: Aggregate) -> str | None:
+        """State column with the number of values of a sum; None: it needs none."""
+        is_counted = found.kind == "mean" or (found.kind == "sum" and self._change is not None)
+        return f"{name}__count" if is_counted else None
 
     def _type(self, name: str, found: Aggregate) -> pa.DataType:
         if found.kind == "count":
@@ -161,10 +194,11 @@ class Group:
             if found.kind == "mean":
                 assert found.column is not None
                 is_float = pa.types.is_floating(plain(self._spec.schema.field(found.column)).type)
-                fields.append(pa.field(f"{field.name}__sum", pa.float64() if is_float else pa.int64()))
-                fields.append(pa.field(f"{field.name}__count", pa.int64()))
+                fields.append(pa.field(_sum_of(field.name, found), pa.float64() if is_float else pa.int64()))
             else:
                 fields.append(field)
+            if (count := self._count_of(field.name, found)) is not None:
+                fields.append(pa.field(count, pa.int64()))
         return fields
 
     def frame(self, rows: pa.Table, by: Sequence[str]) -> pl.DataFrame:
@@ -181,22 +215,31 @@ class Group:
         """
         import polars as pl
 
-        made, sums = [*more, pl.len().cast(pl.Int64).alias(ROWS)], []
+        made, sums = [*more, self._number(None).alias(ROWS)], []
         for name, found in self._aggregates.items():
             column = pl.col(own(found.column)) if found.column is not None else None
             if found.kind == "count":
-                made.append((pl.len() if column is None else column.count()).cast(pl.Int64).alias(name))
+                made.append(self._number(column).alias(name))
             elif found.kind in ("sum", "mean"):
                 assert column is not None
-                state = name if found.kind == "sum" else f"{name}__sum"
-                made += self._sum(column, state)
+                state = _sum_of(name, found)
+                made += self._sum(column, state, None if self._change is None else pl.col(own(self._change)))
                 sums.append(state)
-                if found.kind == "mean":
-                    made.append(column.count().cast(pl.Int64).alias(f"{name}__count"))
+                if (count := self._count_of(name, found)) is not None:
+                    made.append(self._number(column).alias(count))
             elif found.kind != "fold":
                 assert column is not None
                 made.append((column.min() if found.kind == "min" else column.max()).alias(name))
         return self._checked(rows.group_by(by, maintain_order=True).agg(made), sums)
+
+    def _number(self, column: pl.Expr | None) -> pl.Expr:
+        """How many rows there are, or such with a value; those that are taken away counted off."""
+        import polars as pl
+
+        if self._change is None:
+            return (pl.len() if column is None else column.count()).cast(pl.Int64)
+        change = pl.col(own(self._change)).cast(pl.Int64)
+        return (change if column is None else change.filter(column.is_not_null())).sum()
 
     def put_together(self, states: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
         """One state for each group of states; of functions the last.
@@ -211,28 +254,37 @@ class Group:
             if found.kind == "count":
                 made.append(pl.col(name).sum())
             elif found.kind in ("sum", "mean"):
-                state = name if found.kind == "sum" else f"{name}__sum"
+                state = _sum_of(name, found)
                 made += self._sum(pl.col(state), state)
                 sums.append(state)
-                if found.kind == "mean":
-                    made.append(pl.col(f"{name}__count").sum())
+                if (count := self._count_of(name, found)) is not None:
+                    made.append(pl.col(count).sum())
             elif found.kind == "fold":
                 made.append(pl.col(name).last())
             else:
                 made.append(pl.col(name).min() if found.kind == "min" else pl.col(name).max())
-        return self._checked(states.group_by(by, maintain_order=True).agg(made), sums)
+        whole = self._checked(states.group_by(by, maintain_order=True).agg(made), sums)
+        if self._change is None:
+            return whole
+        # Of floats there may be a rest when all values have been taken away.
+        counted = {_sum_of(name, one): self._count_of(name, one) for name, one in self._aggregates.items()}
+        return whole.with_columns(
+            pl.when(pl.col(count) != 0).then(pl.col(state)).alias(state) for state, count in counted.items() if count
+        )
 
-    def _sum(self, column: pl.Expr, name: str) -> list[pl.Expr]:
+    def _sum(self, column: pl.Expr, name: str, change: pl.Expr | None = None) -> list[pl.Expr]:
         """The sum, null of nothing; and beside it about what it must be, to see whether it went round."""
         import polars as pl
 
         kind = next(field.type for field in self.state_fields if field.name == name)
         exact = pl.Float64 if pa.types.is_floating(kind) else pl.Int64
         # A number without a sign that is too large goes round here, as a sum does.
-        total = column.cast(exact, wrap_numerical=True).sum()
+        terms, about = column.cast(exact, wrap_numerical=True), column.cast(pl.Float64)
+        if change is not None:
+            terms, about = terms * change.cast(exact), about * change.cast(pl.Float64)
         return [
-            pl.when(column.count() > 0).then(total).alias(name),
-            column.cast(pl.Float64).sum().alias(own(name)),
+            pl.when(column.count() > 0).then(terms.sum()).alias(name),
+            about.sum().alias(own(name)),
         ]
 
     def _checked(self, states: pl.DataFrame, sums: Sequence[str]) -> pl.DataFrame:

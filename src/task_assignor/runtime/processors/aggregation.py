@@ -12,7 +12,7 @@ import pyarrow as pa
 from task_assignor.runtime.bad_records import LeftOut, check_left_out
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import own, to_frame
+from task_assignor.runtime.frames import own, padded, to_frame
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group, to_aggregates
 from task_assignor.runtime.processors.columns import (
@@ -24,6 +24,7 @@ from task_assignor.runtime.processors.columns import (
     to_columns,
 )
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
+from task_assignor.runtime.processors.table_changes import CHANGE
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: Mapping[str, Aggregate]) -> Group:
+def check_groups(
+    where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: Mapping[str, Aggregate], change: str | None = None
+) -> Group:
     """The aggregates of groups.
 
     Raises:
@@ -55,12 +58,12 @@ def check_groups(where: str, spec: TopicSpec, by: tuple[str, ...], aggregates: M
     strange = sorted(name for name, found in aggregates.items() if not isinstance(found, Aggregate))
     if strange:
         raise TopologyException(f"{where}: {strange} must be made by Aggregate.count(), .sum(column), and so on.")
-    group = Group(spec, aggregates, where)
+    group = Group(spec, aggregates, where, change)
     names = [*by, *(field.name for field in group.state_fields)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyException(
-            f"{where} has names twice, or such as it needs for its state ({ROWS}, and of a mean m m__sum and m__count): {twice}. "
+            f"{where} has names twice, or such as it needs for its state ({ROWS}, of a mean m m__sum and m__count, of a sum s over a table s__count): {twice}. "
             "Maybe rename them."
         )
     return group
@@ -97,6 +100,11 @@ class Aggregation:
     def _where(self) -> str:
         return f"The aggregation of {self.source!r}"
 
+    @property
+    def change_column(self) -> str | None:
+        """Column of 1 and -1: the row is added, or one like it is taken away again; None: all are added."""
+        return None
+
     def sub_topology(self, name: str, output: str | Output, topics: Iterable[TopicSpec] | TopicSpec) -> SubTopology:
         """The aggregation as a sub-topology with the store `<name>-groups`.
 
@@ -110,11 +118,38 @@ class Aggregation:
         """
         spec = specs_of(self._where, (self.source,), topics)[self.source]
         by = spec.key if self.by is None else self.by
-        group = check_groups(self._where, spec, by, self.aggregates)
+        group = check_groups(self._where, spec, by, self.aggregates, self.change_column)
         keys = pa.schema([plain(spec.schema.field(column)) for column in by])
         store = KeyValueStoreSpec(f"{name}-groups", keys, pa.schema(group.state_fields))
         factory = _Factory(self._where, self, spec, by, store.name)
         return SubTopology(name, (self.source,), factory, (store,), (output,), bad_records=self.bad_records)
+
+
+@attrs.frozen(kw_only=True)
+class TableAggregation(Aggregation):
+    """Aggregates of the rows that a table has at the moment, in groups by other columns than its key (Kafka's KGroupedTable.aggregate).
+
+    The result is a table: after each batch a row for every group that it touched. A group that has no row left is gone: all its aggregates
+    are null.
+
+    Args:
+        source: source topic, with what `TableChanges` gives: partitioned by columns that make a group.
+        aggregates: as of an `Aggregation`; of those that can follow when a row is taken away: count, sum and mean. Sums of floats are as
+            exact as adding and subtracting is.
+        by: as of an `Aggregation`.
+        change: the column of -1 and 1.
+        bad_records: as of an `Aggregation`.
+
+    Raises:
+        TopologyException: an option is not allowed.
+    """
+
+    change: str = CHANGE
+
+    @property
+    def change_column(self) -> str | None:
+        """The column of -1 and 1."""
+        return self.change
 
 
 @attrs.frozen
@@ -137,7 +172,7 @@ class _Factory:
 
     @property
     def group(self) -> Group:
-        return Group(self.spec, self.aggregation.aggregates, self.where)
+        return Group(self.spec, self.aggregation.aggregates, self.where, self.aggregation.change_column)
 
     def check_sources(self, topics: Mapping[str, TopicSpec]) -> None:
         """Raise TopologyException if the topic is another one than before."""
@@ -168,7 +203,9 @@ class _Running(Processor):
         import polars as pl
 
         (rows,) = batch.values()
-        rows = taken(rows, with_keys(self._factory.spec.name, rows, self._factory.by, context))
+        change = self._factory.aggregation.change_column
+        needed = (*self._factory.by, *(() if change is None else (change,)))
+        rows = taken(rows, with_keys(self._factory.spec.name, rows, needed, context))
         if not rows.num_rows:
             return None
         frame = self._group.frame(rows, self._by)
@@ -177,11 +214,39 @@ class _Running(Processor):
         known = to_frame(self._store.lookup(_as_table(keys, self._schema)))
         if self._group.folds:
             parts = self._group.fold(parts, known, rows, numbers_of(keys, frame))
-        states = pl.concat([keys.hstack(known).filter(pl.col(ROWS).is_not_null()), parts], how="diagonal_relaxed")
-        new = self._group.put_together(states, self._by)
-        stored = [plain(self._factory.spec.schema.field(column)) for column in self._by]
-        self._store.put_table(from_frame(new, pa.schema([*stored, *self._group.state_fields])))
-        return _as_table(self._group.results(new), self._schema)
+        former = keys.hstack(known).filter(pl.col(ROWS).is_not_null())
+        new = self._group.put_together(pl.concat([former, parts], how="diagonal_relaxed"), self._by)
+        stored = pa.schema([plain(self._factory.spec.schema.field(column)) for column in self._by])
+        left, gone = self._left_and_gone(new)
+        self._store.put_table(from_frame(left, pa.schema([*stored, *self._group.state_fields])))
+        results = _as_table(self._group.results(left), self._schema)
+        if gone.height:
+            # What came and went within the batch nobody knows.
+            gone = gone.join(former, on=self._by, how="semi")
+        if not gone.height:
+            return results
+        self._store.delete_table(from_frame(gone, stored))
+        keys_of_gone = _as_table(gone.select(self._by), self._schema)
+        return pa.concat_tables([results, padded(keys_of_gone, self._schema)])
+
+    def _left_and_gone(self, groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Those that have rows, and those of which all have been taken away.
+
+        Raises:
+            ValueError: more than there were.
+        """
+        import polars as pl
+
+        if self._factory.aggregation.change_column is None:
+            return groups, groups.clear()
+        short = groups.filter(pl.col(ROWS) < 0)
+        if short.height:
+            group = short.select(self._by).row(0, named=True)
+            raise ValueError(
+                f"{self._factory.where}: more rows of the group {group} are taken away than have come. Maybe the source has not all that "
+                "TableChanges has given, or its column of 1 and -1 is another one."
+            )
+        return groups.filter(pl.col(ROWS) > 0), groups.filter(pl.col(ROWS) == 0)
 
 
 def numbers_of(keys: pl.DataFrame, rows: pl.DataFrame) -> Int64Array:

@@ -113,6 +113,27 @@ class SourceColumns:
         columns = [as_type(rows.column(name), field.type) for name, field in named]
         return pa.table(columns, schema=pa.schema(self.value_fields))
 
+    def without(self, value: str | None) -> SourceColumns:
+        """The same, but for one value column, if it is one."""
+        kept = {name: named for name, named in self.values.items() if name != value}
+        fields = (field for name, field in zip(self.values, self.value_fields, strict=True) if name in kept)
+        return attrs.evolve(self, values=kept, value_fields=tuple(fields))
+
+
+def columns_of_source(where: str, spec: TopicSpec, columns: tuple[str, ...] | None) -> SourceColumns:
+    """The key columns of one source, then others, under their names.
+
+    Args:
+        where: what is computed, for messages.
+        spec: the source.
+        columns: its columns besides the keys; None: all.
+
+    Raises:
+        TopologyException: a column is not there.
+    """
+    values = _values(where, spec, columns)
+    return _source(spec, tuple(plain(spec.schema.field(name)) for name in spec.key), values, values)
+
 
 def result_columns(
     where: str,

@@ -20,6 +20,7 @@ import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
@@ -30,6 +31,7 @@ import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -170,6 +172,12 @@ final class Dsl {
                 told("count", grouped.count().toStream());
                 told("sum", grouped.reduce(Long::sum).toStream());
                 told("fold", grouped.aggregate(() -> "", FOLD, kept(Serdes.String())).toStream());
+            }
+            case "groups" -> {
+                final KGroupedTable<String, Long> grouped = table("t")
+                    .groupBy((key, value) -> KeyValue.pair("g" + value % 3, value), Grouped.with(Serdes.String(), Serdes.Long()));
+                told("count", grouped.count().toStream());
+                told("sum", grouped.reduce(Long::sum, (sum, value) -> sum - value).toStream());
             }
             case "windows" -> {
                 final TimeWindows windows = TimeWindows.ofSizeAndGrace(millis("size"), millis("grace")).advanceBy(millis("advance"));

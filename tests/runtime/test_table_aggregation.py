@@ -1,0 +1,182 @@
+"""Aggregates of a table's rows by other columns than its key: against a loop over the table as it is, whatever batches and restarts are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task_assignor.runtime import (
+    Aggregate,
+    BadRecordException,
+    Repartitioned,
+    TableAggregation,
+    TableChanges,
+    TopicSpec,
+    TopologyException,
+)
+from tests.budget import examples
+from tests.runtime.memory_task import MemoryTask, table_of
+
+SCHEMA = pa.schema(
+    [("k", pa.string()), ("shop", pa.string()), ("at", pa.int64()), ("v", pa.int32()), ("f", pa.float64())]
+)
+SPEC = TopicSpec("t", 4, SCHEMA, ("k",), "at")
+MOVED = Repartitioned("moved", key="shop", partitions=4)
+AGGREGATES = {
+    "rows": Aggregate.count(),
+    "values": Aggregate.count("v"),
+    "sum": Aggregate.sum("v"),
+    "mean": Aggregate.mean("v"),
+    "halves": Aggregate.sum("f"),
+}
+Row = tuple[str, str | None, int, int | None, float | None]
+
+_table = partial(table_of, SCHEMA)
+
+
+def _tasks(**more: Any) -> tuple[MemoryTask, MemoryTask, TopicSpec]:
+    """Who has the table, who has the groups, and what goes from the one to the other."""
+    changes = TableChanges(table="t").sub_topology("c", MOVED, [SPEC])
+    moved = changes.spec_of("moved", SPEC)
+    totals = TableAggregation(source="moved", aggregates=AGGREGATES, **more).sub_topology("a", "out", [moved])
+    return MemoryTask(changes, {"t": SPEC}), MemoryTask(totals, {"moved": moved}), moved
+
+
+def _is_there(row: Row) -> bool:
+    return any(value is not None for value in (row[1], *row[3:]))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Row]:
+    """Updates and deletions, out of order in time; floats whose sums are exact."""
+    values = st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1))
+    halves = st.one_of(st.none(), st.integers(-4, 4).map(lambda number: number / 2))
+    row = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"), st.integers(0, 20), values, halves)
+    gone = st.sampled_from("abcd").map(lambda key: (key, None, 0, None, None))
+    return draw(st.lists(st.one_of(row, row, gone), max_size=25))
+
+
+def _plain(rows: list[Row]) -> dict[str, Any]:
+    values = [row[3] for row in rows if row[3] is not None]
+    halves = [row[4] for row in rows if row[4] is not None]
+    return {
+        "rows": len(rows),
+        "values": len(values),
+        "sum": sum(values) if values else None,
+        "mean": sum(values) / len(values) if values else None,
+        "halves": sum(halves) if halves else None,
+    }
+
+
+@given(st.data(), logs())
+@settings(max_examples=examples(60))
+def test_the_last_row_of_a_group_is_the_aggregate_of_what_the_table_has(data: st.DataObject, log: list[Row]) -> None:
+    of_table, of_groups, moved = _tasks()
+    of_table.run(data, {"t": _table(log)})
+    rows = pa.Table.from_pylist(of_table.outputs.get("moved", []), moved.schema)
+    of_groups.run(data, {"moved": rows})
+    now = {row[0]: row for row in log}
+    last = {row["shop"]: row for row in of_groups.outputs.get("out", [])}
+    expected = {}
+    for shop in sorted({row[1] for row in now.values() if row[1] is not None}):
+        own = [row for row in now.values() if row[1] == shop]
+        expected[shop] = {"shop": shop, **_plain(own)}
+    assert {shop: row for shop, row in last.items() if row["rows"] is not None} == expected
+    gone = [row for shop, row in last.items() if shop not in expected]
+    assert all(value is None for row in gone for name, value in row.items() if name != "shop")
+    assert of_groups.held() == len(expected)
+    assert of_table.held() == sum(map(_is_there, now.values()))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_each_update_takes_away_what_was_there_and_adds_what_is(at_once: bool) -> None:
+    of_table, _, moved = _tasks()
+    assert moved.schema.names == ["k", "shop", "v", "f", "at", "change"]
+    log = _table([
+        ("a", "x", 1, 5, 0.5), ("a", "y", 3, 6, None), ("b", None, 4, None, None), ("a", None, 7, None, None)
+    ])  # fmt: skip
+    for batch in [log] if at_once else [log.slice(0, 1), log.slice(1, 1), log.slice(2)]:
+        of_table.process({"t": batch})
+        of_table.start()
+    assert [tuple(row.values()) for row in of_table.outputs["moved"]] == [
+        ("a", "x", 5, 0.5, 1, 1),
+        ("a", "x", 5, 0.5, 3, -1),
+        ("a", "y", 6, None, 3, 1),
+        ("a", "y", 6, None, 7, -1),
+    ]
+
+
+def test_a_group_without_rows_is_gone_and_one_that_nobody_has_seen_is_not_told() -> None:
+    _, of_groups, moved = _tasks()
+
+    def process(*rows: tuple[str, str, int]) -> list[tuple[Any, ...]]:
+        found = [{"k": key, "shop": shop, "v": 1, "at": 0, "change": change} for key, shop, change in rows]
+        table = of_groups.process({"moved": pa.Table.from_pylist(found, moved.schema)})
+        assert table is not None
+        return [(row["shop"], row["rows"], row["sum"]) for row in table.to_pylist()]
+
+    assert process(("a", "x", 1), ("b", "y", 1), ("b", "y", -1)) == [("x", 1, 1)]
+    assert process(("a", "x", -1), ("a", "z", 1)) == [("z", 1, 1), ("x", None, None)]
+    assert of_groups.held() == 1
+
+
+def test_floats_leave_no_rest_where_no_value_is_left() -> None:
+    """0.1 and 0.2 added and taken away again are not 0."""
+    of_table, of_groups, moved = _tasks()
+    of_table.process({"t": _table([("a", "x", 0, 1, 0.1), ("b", "x", 0, 1, 0.2), ("c", "x", 0, 1, None)])})
+    of_table.process({"t": _table([("a", None, 0, None, None), ("b", None, 0, None, None)])})
+    of_groups.process({"moved": pa.Table.from_pylist(of_table.outputs["moved"], moved.schema)})
+    (row,) = of_groups.outputs["out"]
+    assert (row["rows"], row["sum"], row["halves"]) == (1, 1, None)
+
+
+def test_more_rows_cannot_go_than_have_come() -> None:
+    _, of_groups, moved = _tasks()
+    rows = pa.Table.from_pylist([{"k": "a", "shop": "x", "v": 1, "at": 0, "change": -1}], moved.schema)
+    with pytest.raises(ValueError, match=r"more rows of the group \{'shop': 'x'\} are taken away than have come"):
+        of_groups.process({"moved": rows})
+
+
+def test_a_row_that_does_not_say_whether_it_comes_or_goes_is_a_bad_record() -> None:
+    _, of_groups, moved = _tasks()
+    rows = pa.Table.from_pylist([{"k": "a", "shop": "x", "v": 1, "at": 0, "change": None}], moved.schema)
+    with pytest.raises(BadRecordException, match="change"):
+        of_groups.process({"moved": rows})
+
+
+def test_a_sum_that_does_not_fit_is_an_error_also_when_it_is_taken_away() -> None:
+    schema = SCHEMA.set(3, pa.field("v", pa.int64()))
+    spec = TopicSpec("t", 4, schema, ("k",), "at")
+    moved = TableChanges(table="t").sub_topology("c", MOVED, [spec]).spec_of("moved", spec)
+    totals = TableAggregation(source="moved", aggregates=AGGREGATES).sub_topology("a", "out", [moved])
+    task = MemoryTask(totals, {"moved": moved})
+    row = {"k": "a", "shop": "x", "v": -(2**63), "at": 0, "change": 1}
+    task.process({"moved": pa.Table.from_pylist([row], moved.schema)})
+    with pytest.raises(OverflowError, match="does not fit into 64 bits"):
+        task.process({"moved": pa.Table.from_pylist([row], moved.schema)})
+
+
+def test_what_cannot_be_followed_is_refused() -> None:
+    moved = _tasks()[2]
+    smallest = TableAggregation(source="moved", aggregates={"least": Aggregate.min("v"), "rows": Aggregate.count()})
+    with pytest.raises(TopologyException, match=r"only count, sum, mean can follow.*Not these: 'least' \(min\)"):
+        smallest.sub_topology("a", "out", [moved])
+    without = TableAggregation(source="t", aggregates={"rows": Aggregate.count()}, by=["k"])
+    with pytest.raises(TopologyException, match="has no column 'change'"):
+        without.sub_topology("a", "out", [SPEC])
+    other = TableAggregation(source="moved", aggregates={"rows": Aggregate.count()}, change="k")
+    with pytest.raises(TopologyException, match="'k' of 1 and -1 must be of whole numbers, not string"):
+        other.sub_topology("a", "out", [moved])
+
+
+def test_a_table_with_a_column_of_that_name_gives_it_another_one() -> None:
+    spec = TopicSpec("t", 4, SCHEMA.append(pa.field("change", pa.int64())), ("k",), "at")
+    with pytest.raises(TopologyException, match="the topic has a column 'change', too"):
+        TableChanges(table="t").sub_topology("c", MOVED, [spec])
+    changes = TableChanges(table="t", change="sign").sub_topology("c", MOVED, [spec])
+    assert changes.spec_of("moved", spec).schema.names[-2:] == ["at", "sign"]
