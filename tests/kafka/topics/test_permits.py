@@ -7,8 +7,13 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
 
+from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics.committing import Batch, Committer
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
 from task_assignor.runtime import SubTopology, Topology
 from task_assignor.runtime.errors import TaskMigratedException
@@ -152,4 +157,19 @@ def test_what_was_ordered_before_a_client_was_given_up_is_not_committed_when_it_
     order = run.order(0, generation=2, since=2)
     assert task.begin(order) is None
     run.write(task, order)
+    assert run.rows == 1
+
+
+def test_more_offsets_than_brokers_take_at_a_time_are_committed_together(run: Run) -> None:
+    """A megabyte of metadata, as of three hundred tasks that write to a thousand partitions each, was an unknown error, again and again."""
+    wide, partitions = f"{run.source}-wide", 300
+    make_topics(run.servers, wide, partitions=partitions)
+    connection = Connection(ClientSettings.of({"bootstrap.servers": run.servers}), 60_000)
+    committer = Committer(connection, run.application_id, f"{run.application_id}-client-1")
+    committer.take_permit(run.driver().permit())
+    offsets = [TopicPartition(wide, number, number, "m" * 4_000) for number in range(partitions)]
+    batch = Batch(TASK, [(run.output, b"{}", b"k", 0, -1)], 3, lambda _: offsets, committer.begin())
+    committer.commit(batch)
+    found = committed_offsets(connection, run.application_id, [(wide, number) for number in range(partitions)])
+    assert found == {(wide, number): (number, "m" * 4_000) for number in range(partitions)}
     assert run.rows == 1

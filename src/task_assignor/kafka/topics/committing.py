@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -42,6 +43,11 @@ _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
 _TOGETHER: Final = 64 << 20
 """So many bytes are committed together, or those of one task."""
+_OFFSETS_AT_ONCE: Final = 512 << 10
+"""So many bytes of offsets are sent at a time. Brokers make one record batch of them, and with more than a megabyte (the offsets topic's
+max.message.bytes) they only say that there is an unknown error."""
+_BESIDE: Final = 128
+"""So many bytes has one beside its names and its metadata, at most."""
 _GAP_S: Final = 0.005
 """So long after one task another one begins at most."""
 _PATIENCE_S: Final = 0.1
@@ -289,9 +295,9 @@ class Committer:
                 # Another task's may be as they should be.
                 self._abort()
                 raise _RefusedError(error) from error
-            is_sure = self._repeat(
-                producer, what, lambda timeout: producer.send_offsets_to_transaction(offsets, permit, timeout)
-            )
+            is_sure = True
+            for part in _in_parts(offsets, self._application_id):
+                is_sure &= self._repeat(producer, what, partial(producer.send_offsets_to_transaction, part, permit))
             is_sure &= self._repeat(producer, what, producer.commit_transaction)
         except (KafkaException, SystemError) as error:
             raise self._failure(refusal_of(error), _tasks(group)) from error
@@ -474,6 +480,21 @@ class _RefusedError(Exception):
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def _in_parts(offsets: Sequence[TopicPartition], group: str) -> Iterator[list[TopicPartition]]:
+    """As many at a time as brokers take."""
+    part: list[TopicPartition] = []
+    size = 0
+    for each in offsets:
+        takes = len(group) + len(each.topic) + len((each.metadata or "").encode()) + _BESIDE
+        if part and size + takes > _OFFSETS_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += takes
+    if part:
+        yield part
 
 
 def _tasks(group: Sequence[Batch]) -> str:
