@@ -180,3 +180,17 @@ def test_a_table_with_a_column_of_that_name_gives_it_another_one() -> None:
         TableChanges(table="t").sub_topology("c", MOVED, [spec])
     changes = TableChanges(table="t", change="sign").sub_topology("c", MOVED, [spec])
     assert changes.spec_of("moved", spec).schema.names[-2:] == ["at", "sign"]
+
+
+@pytest.mark.parametrize("change", [None, 3, ["change"], "", "*"])
+def test_what_cannot_be_the_name_of_a_column_is_refused_at_once(change: Any) -> None:
+    with pytest.raises(TopologyException, match=r"change \(|cannot have a column"):
+        TableChanges(table="t", change=change)
+    with pytest.raises(TopologyException, match=r"change \(|cannot have a column"):
+        TableAggregation(source="moved", aggregates=AGGREGATES, change=change)
+
+
+@pytest.mark.parametrize("columns", [5, [1], [None], [["v"]]])
+def test_columns_are_given_by_their_names(columns: Any) -> None:
+    with pytest.raises(TopologyException, match="must be given by their names"):
+        TableChanges(table="t", columns=columns)

@@ -24,7 +24,7 @@ from task_assignor.runtime.processors.columns import (
     to_columns,
 )
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
-from task_assignor.runtime.processors.table_changes import CHANGE
+from task_assignor.runtime.processors.table_changes import CHANGE, check_change
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -145,6 +145,10 @@ class TableAggregation(Aggregation):
     """
 
     change: str = CHANGE
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        check_change(self._where, self.change)
 
     @property
     def change_column(self) -> str | None:

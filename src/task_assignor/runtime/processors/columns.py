@@ -12,6 +12,7 @@ import pyarrow as pa
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import to_frame
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,8 +23,17 @@ _NO_NAME: Final = re.compile(r"|\*|\^.*\$|.*\x00.*|\x1f.*", re.DOTALL)
 
 
 def to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Names as they were given: several, one, or None for all."""
-    return None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    """Names as they were given: several, one, or None for all.
+
+    Raises:
+        TopologyException: they are no names.
+    """
+    if columns is None or isinstance(columns, str):
+        return None if columns is None else (columns,)
+    found = tuple(columns) if isinstance(columns, Iterable) else (columns,)
+    if not all(isinstance(one, str) for one in found):
+        raise TopologyException(f"Columns ({shown(columns)}) must be given by their names, such as ['shop', 'price'].")
+    return found
 
 
 def plain(field: pa.Field) -> pa.Field:

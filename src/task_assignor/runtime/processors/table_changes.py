@@ -19,6 +19,7 @@ from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.columns import (
     SourceColumns,
+    check_computable,
     check_same_columns,
     columns_of_source,
     plain,
@@ -29,8 +30,18 @@ from task_assignor.runtime.processors.records import taken, valid_keys
 from task_assignor.runtime.processors.tables import Updates, table_store, values_at
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.text import shown
 
 CHANGE: Final = "change"
+
+
+def check_change(where: str, name: object) -> None:
+    """Raise TopologyException if there can be no column of this name that says whether a row comes or goes."""
+    if not isinstance(name, str):
+        raise TopologyException(
+            f"{where}: change ({shown(name)}) must be the name of the column of 1 and -1. It is {CHANGE!r} if nothing is said."
+        )
+    check_computable(where, [pa.field(name, pa.int64())])
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +68,7 @@ class TableChanges:
 
     def __attrs_post_init__(self) -> None:
         check_left_out(self._where, "bad_records", self.bad_records)
+        check_change(self._where, self.change)
 
     @property
     def _where(self) -> str:
