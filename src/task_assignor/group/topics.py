@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from task_assignor.group.errors import GroupException, count_of
+from task_assignor.group.errors import GroupException, check_mapping, count_of, list_of
 from task_assignor.group.topology import SubTopologyShape, partition_count
 from task_assignor.sdk.text import counted
 
@@ -57,6 +57,8 @@ def plan_topics(shapes: Sequence[SubTopologyShape], partitions: Mapping[str, int
 
     Source: `RepartitionTopics`, `ChangelogTopics`, `CopartitionedTopicsEnforcer`.
     """
+    shapes = list_of("sub-topologies", SubTopologyShape, shapes)
+    check_mapping("partitions", partitions, "topics to their numbers of partitions")
     missing = sorted({topic for shape in shapes for topic in shape.sources if topic not in partitions})
     if missing:
         raise MissingSourceTopicException(missing)

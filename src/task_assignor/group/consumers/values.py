@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.group.errors import GroupException, check_text, count_of, list_of, texts
+from task_assignor.group.errors import GroupException, check_mapping, check_racks, check_text, count_of, list_of, texts
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import Assignment, Subscription, TopicPartition
 from task_assignor.sdk.columns import Int64Array, int64_column
@@ -55,15 +55,12 @@ class GroupTopics:
         total = sum(self.counts.values())
         if total > MOST_PARTITIONS:
             raise GroupException(f"The topics have {total} partitions; at most {MOST_PARTITIONS} can be placed.")
+        check_mapping("racks", self.racks, "topics to the racks of each partition")
         for topic, racks in self.racks.items():
+            check_racks(topic, racks)
             if len(racks) != self.counts.get(topic, -1):
                 raise GroupException(
                     f"The topic {topic!r} has {self.counts.get(topic, 0)} partitions, but racks of {len(racks)} are given."
-                )
-            # They would be taken for their letters.
-            if str in set(map(type, racks)):
-                raise GroupException(
-                    f"The racks of a partition of the topic {topic!r} must be several strings, or None, but are one text."
                 )
 
 
