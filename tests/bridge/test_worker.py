@@ -464,3 +464,21 @@ def test_a_socket_that_a_dead_server_left_is_replaced_but_no_other_file(tmp_path
         BridgeServer(f"unix:{path}")
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"address": None}, r"The address \(None\) must be a string: host:port of this host, or unix:/path"),
+        ({"address": "127.0.0.1:0", "allow": None}, r"The assignors to allow \(None\) must be a list of dotted paths"),
+        # Its letters were allowed.
+        (
+            {"address": "127.0.0.1:0", "allow": "my.Assignor"},
+            r"The assignors to allow \('my.Assignor'\) must be a list",
+        ),
+        ({"address": "127.0.0.1:0", "allow": [1]}, r"The assignors to allow \(\[1\]\) must be a list of dotted paths"),
+    ],
+)
+def test_a_server_names_arguments_of_another_kind(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ServeException, match=message):
+        BridgeServer(**given)
