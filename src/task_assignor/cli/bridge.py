@@ -113,8 +113,8 @@ def serve(
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with BridgeServer(listen, allow or []) as server:
-        write_line(f"{PREFIX}address={server.address}")
         try:
+            write_line(f"{PREFIX}address={server.address}")
             server.run()
         except KeyboardInterrupt:
             raise typer.Exit(FINE) from None
