@@ -14,6 +14,7 @@ from task_assignor.runtime import (
     Aggregation,
     DerivedStream,
     Forwarded,
+    ProcessorException,
     RecordProcessor,
     SubTopology,
     TaskContext,
@@ -69,3 +70,12 @@ def test_until_when_a_run_goes_is_understood_though_it_is_misspelt(tmp_path: Pat
     write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
     with pytest.raises(ConfigException, match=f"Maybe '{meant}' is meant"):
         application(tmp_path, count_topology("left"), clients=1).run(until=given)  # type: ignore[arg-type]
+
+
+def test_what_makes_a_processor_and_returns_nothing_is_told_so(tmp_path: Path) -> None:
+    """It was said that None has no init."""
+    rows = pa.table({"key": [1], "at": [1], "value": ["a"]})
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+    topology = Topology(SubTopology("none", "left", lambda: None))  # type: ignore[arg-type, return-value]
+    with pytest.raises(ProcessorException, match="the processor must give a Processor, but gave None"):
+        application(tmp_path, topology, clients=1).run()
