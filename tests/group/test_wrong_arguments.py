@@ -80,3 +80,11 @@ def test_sub_topologies_and_tasks_may_be_given_once() -> None:
     assert plan_topics((shape for shape in [SHAPE]), {"t": 2}).create == {"c": 2}  # type: ignore[arg-type]
     spread = spread_over_consumers([GroupConsumer("m")], iter([TASK]), iter([]), iter([TASK]))
     assert spread["m"].active == (TASK,)
+
+
+def test_a_sub_topology_that_writes_a_repartition_topic_and_reads_nothing_is_named() -> None:
+    """It was a maximum of nothing."""
+    writes = SubTopologyShape("first", (), repartition_sinks=("through",))
+    reads = SubTopologyShape("second", (), repartition_sources=("through",))
+    with pytest.raises(GroupException, match="The sub-topology 'first' reads no topic"):
+        plan_topics([writes, reads], {})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from task_assignor.group.errors import GroupException, check_mapping, count_of, list_of
-from task_assignor.group.topology import SubTopologyShape, partition_count
+from task_assignor.group.topology import SubTopologyShape, check_reads_topics, partition_count
 from task_assignor.sdk.text import counted
 
 
@@ -100,6 +100,8 @@ def _repartition_count(topic: str, shapes: Sequence[SubTopologyShape], known: Ma
         if topic in shape.repartition_sources and shape.sources:
             return max(known[source] for source in shape.sources)
     writers = [shape for shape in shapes if topic in shape.repartition_sinks]
+    for shape in writers:
+        check_reads_topics(shape)
     if not writers or any(source not in known for shape in writers for source in shape.all_sources):
         return None
     return max(known[source] for shape in writers for source in shape.all_sources)

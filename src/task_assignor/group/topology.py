@@ -153,14 +153,19 @@ def make_tasks(
     return {task: tasks[task] for task in sorted(tasks)}
 
 
+def check_reads_topics(shape: SubTopologyShape) -> None:
+    """Raise GroupException if the sub-topology has no sources, of which its tasks would be made."""
+    if not shape.all_sources:
+        raise GroupException(f"The sub-topology {shape.name!r} reads no topic.")
+
+
 def partition_count(shape: SubTopologyShape, partitions: Mapping[str, int]) -> int:
     """How many tasks a sub-topology has: the number of partitions of each of its sources.
 
     Raises:
         GroupException: there are no sources, one does not exist or is empty, or their numbers differ.
     """
-    if not shape.all_sources:
-        raise GroupException(f"The sub-topology {shape.name!r} reads no topic.")
+    check_reads_topics(shape)
     check_mapping("partitions", partitions, "topics to their numbers of partitions")
     counts = {}
     for topic in shape.all_sources:
