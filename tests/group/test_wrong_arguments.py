@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.group import (
+    GroupClient,
     GroupConsumer,
     GroupException,
     GroupLeader,
     StreamsLeader,
+    StreamsMember,
     SubTopologyShape,
     make_tasks,
     plan_topics,
@@ -20,6 +23,7 @@ from task_assignor.group import (
     tell_error,
 )
 from task_assignor.group.consumers import ConsumerMember, GroupTopics, StickyAssignor, measure, split_numbers
+from task_assignor.group.wire import WireFormatException
 from task_assignor.sdk import AssignmentConfigs, TaskId
 
 SHAPE = SubTopologyShape("join", ("t",), {"s": "c"})
@@ -65,6 +69,42 @@ ANY: Any = None
             lambda: measure(StickyAssignor, GroupTopics({"t": 1}), [ConsumerMember("m", ("t",))], ANY),  # type: ignore[arg-type]
             "The assignor .* must be a ConsumerAssignor. Maybe make one",
         ),
+        # They were taken for the partitions 0 and 1, for 1, and for none.
+        (
+            lambda: ConsumerMember("m", ("t",), owned={"t": "01"}),  # type: ignore[dict-item]
+            r"member 'm' owns of the topic 't' \('01'\) must be a list of ints",
+        ),
+        (
+            lambda: ConsumerMember("m", ("t",), owned={"t": [1.5]}),  # type: ignore[list-item]
+            r"of the topic 't' \(\[1.5\]\) must be a list of ints",
+        ),
+        (
+            lambda: ConsumerMember("m", ("t",), owned={b"t": [1]}),  # type: ignore[dict-item]
+            r"A topic of the partitions that the member 'm' owns \(b't'\)",
+        ),
+        (
+            lambda: ConsumerMember("m", ("t",), owned=ANY),
+            r"partitions that the member 'm' owns \(None\) must be a mapping",
+        ),
+        (
+            lambda: ConsumerMember("m", ("t",), generation=ANY),
+            r"The generation of the member 'm' \(None\) must be an int",
+        ),
+        (lambda: ConsumerMember("m", ("t",), rack_id=5), r"The rack_id of the member 'm' \(5\) must be a string"),  # type: ignore[arg-type]
+        (lambda: ConsumerMember("m", ("t",), group_instance_id=5), r"The group_instance_id of the member 'm' \(5\)"),  # type: ignore[arg-type]
+        (
+            lambda: StickyAssignor().assign(GroupTopics({"t": 1}), [ConsumerMember("m", ("t",))]).to_assignment("n"),
+            r"The member 'n' is not in the group; there are m\.",
+        ),
+        (lambda: GroupClient("x", [GroupConsumer("m")]), r"The process_id of a client \('x'\) must be a ProcessId"),  # type: ignore[arg-type]
+        (
+            lambda: GroupLeader(StickyTaskAssignor, CONFIGS, {}).rebalance(ANY, {}, 0),
+            r"The clients \(None\) must be a list",
+        ),
+        (
+            lambda: GroupLeader(StickyTaskAssignor, CONFIGS, {}).rebalance([], ["o"], 0),  # type: ignore[arg-type]
+            r"The end_offset_sums .* a mapping from",
+        ),
         (lambda: split_numbers(ANY), r"The assignment \(None\) must be a mapping from member ids"),
         (lambda: split_numbers({"m": ["t"]}), r"The partitions of the member 'm' \(\['t'\]\) must be a mapping"),  # type: ignore[dict-item]
     ],
@@ -88,3 +128,12 @@ def test_a_sub_topology_that_writes_a_repartition_topic_and_reads_nothing_is_nam
     reads = SubTopologyShape("second", (), repartition_sources=("through",))
     with pytest.raises(GroupException, match="The sub-topology 'first' reads no topic"):
         plan_topics([writes, reads], {})
+
+
+def test_what_a_member_owns_may_be_numbers_of_numpy() -> None:
+    assert ConsumerMember("m", ("t",), owned={"t": np.array([0, 1])}).member_id == "m"  # type: ignore[dict-item]
+
+
+def test_a_streams_member_is_made_of_a_subscription() -> None:
+    with pytest.raises(WireFormatException, match=r"The subscription \(None\) must be a Subscription"):
+        StreamsMember.of("m", ANY)

@@ -14,7 +14,13 @@ from typing import Final
 
 import attrs
 
-from task_assignor.group.errors import AssignmentRejectedException, GroupException, check_makes_assignors, check_mapping
+from task_assignor.group.errors import (
+    AssignmentRejectedException,
+    GroupException,
+    check_makes_assignors,
+    check_mapping,
+    list_of,
+)
 from task_assignor.group.members import GroupClient, check_members
 from task_assignor.group.threads import ConsumerTasks, spread_over_consumers
 from task_assignor.sdk import (
@@ -158,9 +164,11 @@ class GroupLeader:
         Raises:
             AssignmentRejectedException: the answer breaks a rule of Kafka's or of ours (a task that nobody owns), or
                 the assignor cannot be made or failed with anything but `TaskAssignmentException`.
-            GroupException: the members do not fit together.
+            GroupException: the members do not fit together, or an argument is of another kind.
         """
-        members = sorted(clients, key=lambda client: client.process_id)
+        if end_offset_sums is not None:
+            check_mapping("end_offset_sums", end_offset_sums, "task ids to offsets")
+        members = sorted(list_of("clients", GroupClient, clients), key=lambda client: client.process_id)
         check_members(members)
         ends = None if end_offset_sums is None else self._ends(end_offset_sums)
         state = self._state(members, ends, now_ms)

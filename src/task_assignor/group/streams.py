@@ -26,6 +26,7 @@ from task_assignor.group.wire import (
     decode_subscription_info,
     encode_assignment_info,
 )
+from task_assignor.group.wire.layout import value_of
 from task_assignor.sdk import (
     LATEST_OFFSET,
     Assignment,
@@ -67,8 +68,9 @@ class StreamsMember:
         """The member that sent a subscription.
 
         Raises:
-            WireFormatException: its user data is no SubscriptionInfo.
+            WireFormatException: its user data is no SubscriptionInfo, or that is no Subscription.
         """
+        value_of("subscription", Subscription, subscription)
         return cls(member_id, subscription, decode_subscription_info(subscription.user_data or b""))
 
     @property
