@@ -70,10 +70,11 @@ class Cluster:
         {'clicks': 8}
     """
 
+    _is_closed = False
+
     def __init__(self, settings: ClientSettings | Mapping[str, object], timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.of(settings)
         self._timeout_ms = whole_number("timeout_ms", timeout_ms, 1)
-        self._is_closed = False
         arguments = self._settings.for_kafka_python()
         for limit in ("request_timeout_ms", "bootstrap_timeout_ms"):
             arguments[limit] = min(timeout_ms, arguments[limit])
