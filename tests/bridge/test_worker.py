@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import queue
+import re
 import signal
 import socket
 import struct
@@ -429,6 +430,25 @@ def test_what_the_command_cannot_do_is_told_with_exit_code_2(options: list[str],
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
+@pytest.mark.parametrize(("closed", "said"), [("<&-", "input cannot be read"), (">&-", "output cannot be written")])
+def test_streams_that_are_closed_are_one_error(closed: str, said: str) -> None:
+    """It ended with 0 as if the application had, or with the traceback of a message that could not be logged."""
+    command = f"{sys.executable} -m task_assignor bridge serve {closed}"
+    done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=60, input="")
+    assert done.returncode == 2
+    assert re.fullmatch(rf"Error: [Ss]tandard {said}: it is closed\.\n", done.stderr)
+
+
+def test_a_server_without_standard_error_serves(tmp_path: Path) -> None:
+    """As one that an init script starts: it ended at once, with nobody to tell."""
+    command = f"exec {sys.executable} -m task_assignor bridge serve --listen unix:{tmp_path}/here 2>&-"
+    with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"python.task.assignor.address=unix:{tmp_path}/here\n"
+        process.terminate()
+    assert process.returncode == 0
+
+
 def test_a_server_is_for_this_host_alone(tmp_path: Path) -> None:
     # A port beyond the last one would be another one, modulo 2^16.
     for address in ("0.0.0.0:0", "192.0.2.1:80", "nonsense", "127.0.0.1", "127.0.0.1:65536", "127.0.0.1:²", "unix:"):
@@ -464,3 +484,21 @@ def test_a_socket_that_a_dead_server_left_is_replaced_but_no_other_file(tmp_path
         BridgeServer(f"unix:{path}")
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"address": None}, r"The address \(None\) must be a string: host:port of this host, or unix:/path"),
+        ({"address": "127.0.0.1:0", "allow": None}, r"The assignors to allow \(None\) must be a list of dotted paths"),
+        # Its letters were allowed.
+        (
+            {"address": "127.0.0.1:0", "allow": "my.Assignor"},
+            r"The assignors to allow \('my.Assignor'\) must be a list",
+        ),
+        ({"address": "127.0.0.1:0", "allow": [1]}, r"The assignors to allow \(\[1\]\) must be a list of dotted paths"),
+    ],
+)
+def test_a_server_names_arguments_of_another_kind(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ServeException, match=message):
+        BridgeServer(**given)

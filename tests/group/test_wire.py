@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -311,3 +312,54 @@ def test_a_topic_that_comes_a_hundred_thousand_times_takes_no_longer_than_so_man
 def test_values_are_frozen() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         SubscriptionInfo(SOMEBODY).version = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda: encode_sticky_user_data({"t": [0]}), r"must be a StickyUserData\.$"),  # type: ignore[arg-type]
+        (
+            lambda: encode_sticky_user_data(StickyUserData(["t"])),  # type: ignore[arg-type]
+            r"owned of a StickyUserData \(\['t'\]\) must be a mapping",
+        ),
+        (lambda: encode_sticky_user_data(StickyUserData({b"t": [0]})), "a mapping whose keys are str"),  # type: ignore[dict-item]
+        (lambda: encode_sticky_user_data(StickyUserData({"t": "01"})), r"'01' must be a list of int32\.$"),  # type: ignore[dict-item]
+        (lambda: encode_sticky_user_data(StickyUserData({"t": (n for n in [1])})), "must be a list of int32"),  # type: ignore[dict-item]
+        # Bytes were taken for their numbers.
+        (lambda: encode_stream_join_user_data(StreamJoinUserData(b"x")), r"b'x' must be a list of int32"),  # type: ignore[arg-type]
+        (lambda: encode_stream_join_user_data(StreamJoinUserData((1,), [1])), r"\[1\] does not fit into an int32"),  # type: ignore[arg-type]
+        (lambda: encode_copartitioned_user_data(CopartitionedUserData(["t"])), "active of a CopartitionedUserData"),  # type: ignore[arg-type]
+        (lambda: encode_subscription(["t"]), r"The subscription \(\['t'\]\) must be a Subscription"),  # type: ignore[arg-type]
+        (lambda: encode_assignment(Subscription()), "must be an? Assignment"),  # type: ignore[arg-type]
+        (lambda: encode_subscription_info(SubscriptionInfo("x")), r"process_id .* must be a ProcessId"),  # type: ignore[arg-type]
+        (
+            lambda: encode_subscription_info(SubscriptionInfo(SOMEBODY, ["0_0"])),  # type: ignore[arg-type]
+            "must be a mapping whose keys are TaskId",
+        ),
+        (
+            lambda: encode_subscription_info(SubscriptionInfo(SOMEBODY, {"0_0": 1})),  # type: ignore[dict-item]
+            "must be a mapping whose keys are TaskId",
+        ),
+        (
+            lambda: encode_subscription_info(SubscriptionInfo(SOMEBODY, client_tags="a=b")),  # type: ignore[arg-type]
+            "client_tags of a SubscriptionInfo",
+        ),
+        (
+            lambda: encode_subscription_info(SubscriptionInfo(SOMEBODY, version=None)),  # type: ignore[arg-type]
+            r"version of a SubscriptionInfo \(None\)",
+        ),
+        (
+            lambda: encode_assignment_info(AssignmentInfo(["0_0"])),  # type: ignore[arg-type]
+            "active_tasks of an AssignmentInfo .* a list of TaskId",
+        ),
+        (
+            lambda: encode_assignment_info(AssignmentInfo((), {TaskId(0, 0): ["t"]})),  # type: ignore[dict-item]
+            "standby_tasks .* a list of TopicPartition",
+        ),
+        (lambda: encode_assignment_info(AssignmentInfo(partitions_by_host=["h:1"])), "mapping whose keys are HostInfo"),  # type: ignore[arg-type]
+        (lambda: decode_stream_join_epoch([]), r"The value \(\[\]\) must be bytes"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_be_written_is_named(write: Callable[[], object], said: str) -> None:
+    with pytest.raises(WireFormatException, match=said):
+        write()

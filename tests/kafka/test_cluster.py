@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from task_assignor import TopicPartition
+from task_assignor import ConfigException, TopicPartition
 from task_assignor.group.consumers import CooperativeStickyAssignor
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
@@ -84,6 +84,37 @@ def test_partitions_offsets_and_what_a_group_has_committed(
     (member,) = found.group.members
     assert member.partitions == tuple(partitions)
     assert found.to_json()["members"][0]["given"] == {topic: [0, 1, 2]}
+
+
+@pytest.mark.kafka
+def test_what_is_asked_for_is_checked_and_a_closed_cluster_says_so(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    """Letters were taken for topics, generators for none, and what came out of the client was shown."""
+    topic = unique("clicks")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=2)
+    anything: Any = None
+    with room.Cluster({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as cluster:
+        assert cluster.partition_counts(name for name in [topic]) == {topic: 2}
+        for look_up in (cluster.existing, cluster.partition_counts, cluster.partition_racks):
+            with pytest.raises(ConfigException, match=r"The topics \('clicks'\) must be a list of str, not one text"):
+                look_up("clicks")
+            with pytest.raises(ConfigException, match=r"The topics \(None\) must be a list of str"):
+                look_up(anything)
+        for ends in (cluster.end_offsets, cluster.beginning_offsets):
+            with pytest.raises(ConfigException, match="The partitions must be a list of TopicPartition, but one is"):
+                ends([topic])
+        for name in (None, ["g"], 5):
+            anything = name
+            for ask in (cluster.describe_group, cluster.committed_offsets):
+                with pytest.raises(ConfigException, match=r"The name of a group \(.*\) must be a string"):
+                    ask(anything)
+    with pytest.raises(room.KafkaClusterException, match="Cannot list the topics: this Cluster was closed"):
+        cluster.topics()
+
+
+@pytest.mark.parametrize("look", [room.inspect_group, room.state_of_group, room.consumers_of_group])
+def test_settings_are_no_cluster(look: Callable[..., object]) -> None:
+    with pytest.raises(ConfigException, match=r"The cluster \(.*\) must be a Cluster. Maybe Cluster\(settings\)"):
+        look({"bootstrap.servers": "localhost:9092"}, "g")
 
 
 @pytest.mark.kafka

@@ -261,6 +261,17 @@ def test_what_nobody_can_lead_with_is_said_before_anybody_is_asked(
         room.StreamsGroupLeader(config, shapes, group_instance_id=instance)
 
 
+def test_a_leader_that_was_closed_does_not_lead_again_without_a_word() -> None:
+    config = StreamsConfig({"application.id": "shop", "bootstrap.servers": "127.0.0.1:1"})
+    leader = room.StreamsGroupLeader(config, ONE)
+    leader.close()
+    with pytest.raises(room.GroupStateException, match=r"has left it\. Maybe make another one"), leader:
+        pass
+    for wrong in ("1", -1, float("nan")):
+        with pytest.raises(ConfigException, match=r"The timeout_s \(.*\) must be a number of seconds, or None"):
+            leader.wait(wrong)
+
+
 def test_a_session_that_brokers_do_not_allow_is_told_with_the_value(
     kafka_cluster: KafkaCluster, unique: Unique
 ) -> None:

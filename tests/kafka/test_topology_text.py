@@ -94,6 +94,8 @@ def test_topics_of_foreign_key_joins_and_of_users() -> None:
 def test_a_changelog_of_a_store_that_is_not_there_is_refused() -> None:
     with pytest.raises(kafka_room.GroupStateException, match=r"\(that-store\) must be of stores of the topology"):
         kafka_room.shapes_of_topology(DESCRIPTION, "app", {"that-store": None})
+    with pytest.raises(kafka_room.GroupStateException, match=r"\(1, that-store\) must be of stores of the topology"):
+        kafka_room.shapes_of_topology(DESCRIPTION, "app", {"that-store": None, 1: None})
     with pytest.raises(
         kafka_room.GroupStateException, match=r"\['this-store'\]\) must be a mapping from stores to topics"
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import (
@@ -13,6 +14,8 @@ from task_assignor.runtime import (
     LocalProcessLauncher,
     RuntimeOptions,
     TopicException,
+    append_topic,
+    write_topic,
 )
 from task_assignor.sdk import ConfigException
 from tests.runtime.support import application, join_topology, write_streams
@@ -119,6 +122,20 @@ def test_listeners_that_cannot_be_called_are_refused_before_anything_starts(
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigException, match=message):
         RuntimeOptions(**options)
+
+
+def test_choices_are_true_or_false(tmp_path: Path) -> None:
+    """The text "no" counted as true: what was to be kept in order was sorted, and what was to be refused was added."""
+    no: Any = "no"
+    with pytest.raises(ConfigException, match=r"The replace_lost \('no'\) must be True or False"):
+        LocalProcessLauncher(replace_lost=no)
+    rows = pa.table({"k": [1]})
+    with pytest.raises(TopicException, match=r"The sort_by_timestamp \('no'\) must be True or False"):
+        write_topic(tmp_path, "t", rows, partitions=1, key=["k"], sort_by_timestamp=no)
+    write_topic(tmp_path, "t", rows, partitions=1, key=["k"])
+    for name in ("sort_by_timestamp", "add_columns"):
+        with pytest.raises(TopicException, match=rf"The {name} \('no'\) must be True or False"):
+            append_topic(tmp_path, "t", rows, **{name: no})
 
 
 def test_names_of_clients_are_names_of_folders() -> None:

@@ -177,10 +177,14 @@ def test_what_the_schema_of_the_rows_would_lose_is_an_error_of_the_record(row: d
     assert context.record == ("orders", 101)
 
 
-@pytest.mark.parametrize("given", [{"share": 1}, ["share"], [None], "share"], ids=["no list", "names", "None", "text"])
+@pytest.mark.parametrize(
+    "given",
+    [{"share": 1}, ["share"], [None], "share", 5, False],
+    ids=["no list", "names", "None", "text", "number", "false"],
+)
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_what_process_gives_instead_of_rows_is_told(policy: LeftOut, given: Any) -> None:
-    """It is no fault of the record; Arrow said of the first key that it is no mapping."""
+    """It is no fault of the record; Arrow said of the first key that it is no mapping, and what is false was taken for no rows."""
 
     class Gives(Shares):
         def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 
@@ -14,11 +15,15 @@ from task_assignor.runtime import (
     Aggregation,
     DerivedStream,
     Forwarded,
+    ProcessorException,
     RecordProcessor,
+    StreamTableJoin,
     SubTopology,
+    TableJoin,
     TaskContext,
     Topology,
     TopologyException,
+    WindowedJoin,
     write_topic,
 )
 from task_assignor.runtime.topic_spec import TopicSpec
@@ -69,3 +74,38 @@ def test_until_when_a_run_goes_is_understood_though_it_is_misspelt(tmp_path: Pat
     write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
     with pytest.raises(ConfigException, match=f"Maybe '{meant}' is meant"):
         application(tmp_path, count_topology("left"), clients=1).run(until=given)  # type: ignore[arg-type]
+
+
+def test_what_makes_a_processor_and_returns_nothing_is_told_so(tmp_path: Path) -> None:
+    """It was said that None has no init."""
+    rows = pa.table({"key": [1], "at": [1], "value": ["a"]})
+    write_topic(tmp_path / "topics", "left", rows, partitions=1, key=["key"], timestamp="at")
+    topology = Topology(SubTopology("none", "left", lambda: None))  # type: ignore[arg-type, return-value]
+    with pytest.raises(ProcessorException, match="the processor must give a Processor, but gave None"):
+        application(tmp_path, topology, clients=1).run()
+
+
+@pytest.mark.parametrize("given", [5, [None], [b"a"]], ids=str)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda columns: Aggregation(source="s", aggregates={"n": Aggregate.count()}, by=columns),
+        lambda columns: StreamTableJoin(stream="s", table="t", stream_columns=columns),
+        lambda columns: TableJoin(left="s", right="t", right_columns=columns),
+        lambda columns: WindowedJoin(left="s", right="t", before_ms=1, after_ms=1, left_columns=columns),
+    ],
+)
+def test_columns_of_ready_made_processors_are_names(make: Callable[[Any], object], given: object) -> None:
+    with pytest.raises(TopologyException, match=r"The columns \(.*\) must be a list of names, or None: all of them"):
+        make(given)
+
+
+def test_what_joins_are_given_for_choices_and_suffixes_is_checked() -> None:
+    """The text "no" counted as true, and None was the end of a column's name."""
+    no: Any = "no"
+    with pytest.raises(TopologyException, match=r"The table_first of a StreamTableJoin \('no'\) must be True or False"):
+        StreamTableJoin(stream="s", table="t", table_first=no)
+    nothing: Any = None
+    join = TableJoin(left="orders", right="others", suffix=nothing)
+    with pytest.raises(TopologyException, match=r"the suffix \(None\) must be a string"):
+        join.sub_topology("join", "joined", topics=[SPEC, attrs.evolve(SPEC, name="others")])

@@ -21,6 +21,9 @@ from tests.runtime.support import application, count_topology, settings, stream
         ({"max.poll.interval.ms": 7, "heartbeat.interval.ms": 8}, (10_000, 8, 7)),
         ({"consumer.max.poll.interval.ms": "9", "max.poll.interval.ms": 7}, (10_000, 500, 9)),
         ({"main.consumer.session.timeout.ms": 2_000, "consumer.session.timeout.ms": 1}, (2_000, 500, 300_000)),
+        # As without the prefix, None is not set; it ended an assertion.
+        ({"main.consumer.session.timeout.ms": None, "consumer.session.timeout.ms": 3_000}, (3_000, 500, 300_000)),
+        ({"consumer.heartbeat.interval.ms": None, "heartbeat.interval.ms": 8}, (10_000, 8, 300_000)),
         ({}, (10_000, 500, 300_000)),
     ],
 )
@@ -34,7 +37,11 @@ def test_the_times_of_kafka_are_those_of_the_runtime(given: dict[str, Any], expe
     [
         ({"session.timeout.ms": 3_000}, {"session_timeout_ms": 4_000}, r"session.timeout.ms \(3000\) and .* \(4000\)"),
         ({"session.timeout.ms": 400}, {}, r"heartbeat_interval_ms \(500\) must be less than the session_timeout_ms"),
-        ({"consumer.session.timeout.ms": "soon"}, {}, r"session.timeout.ms \('soon'\) must be an int"),
+        (
+            {"consumer.session.timeout.ms": "soon"},
+            {},
+            r"The setting consumer.session.timeout.ms \('soon'\) must be an int",
+        ),
     ],
 )
 def test_times_that_do_not_fit_are_refused(given: dict[str, Any], options: dict[str, Any], told: str) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from task_assignor.runtime import (
     Output,
     RecordProcessor,
+    StoreException,
     SubTopology,
     TaskContext,
     TopicException,
@@ -24,6 +25,7 @@ from task_assignor.runtime import (
     TopologyException,
 )
 from task_assignor.runtime.bad_records import LeftOut
+from task_assignor.runtime.rows import exact_table
 from task_assignor.sdk import TaskId
 
 
@@ -287,9 +289,11 @@ def test_a_value_of_another_type_is_an_error_of_its_record(values: list[Any], at
             {"x": [("a", 1)]},
             r"the column 'x' of a row has a type only if output_schema\(\) declares it: ArrowTypeError: Expected bytes",
         ),
+        # Arrow said that it had expected bytes, and not of which record.
+        ({1: 2}, r"a row has the column 1, but names of columns are texts"),
     ],
 )
-def test_a_row_without_columns_or_types_is_an_error_of_its_record(row: dict[str, Any], told: str) -> None:
+def test_a_row_without_columns_or_types_is_an_error_of_its_record(row: dict[Any, Any], told: str) -> None:
     """Rows without columns were lost, where no other row of the batch had one."""
     with pytest.raises(ValueError, match=told):
         _given(lambda _: [row], 2)
@@ -380,3 +384,14 @@ def test_times_with_and_without_zone_are_not_mixed() -> None:
         bind((zoned, zoned), (zoned, naive))
     bind((zoned, pa.timestamp("us", "UTC")), (naive, naive))
     bind((zoned, pa.int64()), (zoned, pa.timestamp("s", "UTC")))
+
+
+def test_a_column_that_no_text_names_is_named_where_columns_are_declared_too() -> None:
+    with pytest.raises(ValueError, match="a row has the column 1, but names of columns are texts"):
+        exact_table([{"x": 1, 1: 2}], pa.schema([("x", pa.int64())]))  # type: ignore[dict-item]
+
+
+def test_a_name_that_is_no_text_is_no_store() -> None:
+    context = TaskContext("a", TaskId(0, 0), {}, (), {})
+    with pytest.raises(StoreException, match=r"has no store \['totals'\]; it declares: none"):
+        context.key_value_store(["totals"])  # type: ignore[arg-type]

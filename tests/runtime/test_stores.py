@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -459,3 +459,46 @@ def test_what_a_store_could_not_give_back_is_refused(kind: pa.DataType) -> None:
             StoreException, match=r"The column 'v' of store s has type .*, of which Arrow cannot pick rows"
         ):
             KeyValueStoreSpec("s", *columns[::-1])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: KeyValueStoreSpec("s", ONE.key, ONE.value, logged="false"),  # type: ignore[arg-type]
+            r"logged of the store s \('false'\) must be True or",
+        ),
+        (
+            lambda: KeyValueStoreSpec("s", ONE.key, ONE.value, on_disk=None),  # type: ignore[arg-type]
+            r"on_disk of the store s \(None\) must be True or",
+        ),
+        (lambda: WindowStoreSpec("w", "time", logged="no"), r"logged of the store w \('no'\) must be True or False"),  # type: ignore[arg-type]
+        (lambda: WindowStoreSpec("w", None), r"The time \(None\) of store w must be the name of a column"),  # type: ignore[arg-type]
+        (lambda: WindowStoreSpec("w", ""), r"The time \(''\) of store w must be the name of a column"),
+    ],
+)
+def test_what_declares_a_store_is_checked(make: Callable[[], object], message: str) -> None:
+    """The text "false" counted as true."""
+    with pytest.raises(StoreException, match=message):
+        make()
+
+
+@pytest.mark.parametrize("keys", ["abc", b"abc", None, 5])
+def test_keys_to_look_up_are_a_table_or_a_column(keys: Any) -> None:
+    """A text was taken for its letters, each of which was found to be missing."""
+    with pytest.raises(StoreException, match=r"The keys \(.*\) to look up in the store s must be .* Maybe get\(key\)"):
+        ONE.create().lookup(keys)
+    assert ONE.create().lookup(["abc"]).num_rows == 1
+
+
+@pytest.mark.parametrize("time", [None, "5", 1.5, dt.datetime(1970, 1, 1, tzinfo=dt.UTC)])
+def test_a_time_that_is_no_number_leaves_a_window_store_as_it_was(time: Any) -> None:
+    """It stayed in the store, and what came after it failed."""
+    store = WINDOW.create()
+    store.append(pa.table({"time": [1, 2]}))
+    for change in (store.expire, store.observe):
+        with pytest.raises(StoreException, match="for the store w must be an int of milliseconds since the epoch"):
+            change(time)
+    store.expire(np.int64(2))  # type: ignore[arg-type]
+    assert store.rows is not None
+    assert store.rows.column("time").to_pylist() == [2]

@@ -192,5 +192,5 @@ def test_what_cannot_be_the_name_of_a_column_is_refused_at_once(change: Any) -> 
 
 @pytest.mark.parametrize("columns", [5, [1], [None], [["v"]]])
 def test_columns_are_given_by_their_names(columns: Any) -> None:
-    with pytest.raises(TopologyException, match="must be given by their names"):
+    with pytest.raises(TopologyException, match="must be a list of names"):
         TableChanges(table="t", columns=columns)

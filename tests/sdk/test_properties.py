@@ -135,3 +135,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.properties", tmp_path):
         with pytest.raises(ConfigException, match="cannot be read"):
             StreamsConfig.from_properties(path)
+    with pytest.raises(ConfigException, match="The settings file a\0b cannot be read: embedded null byte"):
+        StreamsConfig.from_properties("a\0b")
+    with pytest.raises(ConfigException, match="The name of the settings file must not be empty"):
+        StreamsConfig.from_properties("")

@@ -303,6 +303,9 @@ def test_standard_output_is_written(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setattr(sys, "stdout", FullStream())
     with pytest.raises(SnapshotException, match="standard output cannot be written: No space left on device"):
         write_state(state, "-")
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it where it was closed
+    with pytest.raises(SnapshotException, match="standard output cannot be written: it is closed"):
+        write_state(state, "-")
 
 
 def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
@@ -310,6 +313,8 @@ def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "no" / "such.json", tmp_path):
         with pytest.raises(SnapshotException, match=f"^{path} cannot be written: "):
             write_state(state, path)
+    with pytest.raises(SnapshotException, match="name of the file must not be empty"):
+        write_state(state, "")
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, [1]])

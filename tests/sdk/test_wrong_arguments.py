@@ -10,10 +10,14 @@ import pytest
 
 from task_assignor.builtin_assignors import StickyTaskAssignor, StreamJoinTaskAssignor
 from task_assignor.sdk import (
+    Assignment,
     AssignmentColumns,
+    GroupAssignment,
+    GroupSubscription,
     KafkaStreamsAssignment,
     StreamsConfig,
     StreamsException,
+    Subscription,
     TaskAssignment,
     TaskId,
     iter_states,
@@ -137,6 +141,16 @@ def test_numbers_of_no_tasks_are_refused(call: Callable[[Any], object], tasks: A
         (lambda: StreamsConfig.of_state(STATE, ["a=b"]), r"settings \(builtins.list\) must be a mapping"),  # type: ignore[arg-type]
         (lambda: StickyTaskAssignor().configure(None), r"configs \(None\) must be a mapping"),  # type: ignore[arg-type]
         (lambda: StreamJoinTaskAssignor().configure(None), r"configs \(None\) must be a mapping"),  # type: ignore[arg-type]
+        (lambda: Assignment(None), r"partitions of a member \(None\) must be a list of TopicPartition"),  # type: ignore[arg-type]
+        (lambda: Assignment([("t", 0)]), "partitions of a member must be a list of TopicPartition, but one is"),  # type: ignore[list-item]
+        (lambda: Subscription(None), r"topics of a Subscription \(None\) must be a list of str"),  # type: ignore[arg-type]
+        (lambda: Subscription("clicks"), r"topics of a Subscription \('clicks'\) must be a list of str, not one text"),
+        (
+            lambda: GroupAssignment(["m"]),  # type: ignore[arg-type]
+            r"group_assignment \(\['m'\]\) must be a mapping from member ids to Assignment",
+        ),
+        (lambda: GroupAssignment({"m": ()}), r"values of the group_assignment must be a list of Assignment"),  # type: ignore[dict-item]
+        (lambda: GroupSubscription(None), r"group_subscription \(None\) must be a mapping from member ids"),  # type: ignore[arg-type]
         (lambda: shuffled(STATE, [1]), r"seed \(\[1\]\) must be an int"),  # type: ignore[arg-type]
     ],
 )

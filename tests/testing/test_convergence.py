@@ -354,3 +354,15 @@ def test_settings_and_limits_of_another_kind_are_refused() -> None:
         Cluster(["0_0"], 1, wrong)
     with pytest.raises(ConfigException, match=r"The limit \(-1\) must be an int from 0"):
         Cluster(["0_0"], 1).settle(StickyTaskAssignor, -1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"check": "no"}, r"^The check \('no'\) must be a function that takes the cluster, or None\.$"),
+        ({"heed_follow_ups": "no"}, r"^The heed_follow_ups \('no'\) must be True or False\.$"),
+    ],
+)
+def test_a_story_refuses_arguments_of_another_kind(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigException, match=message):
+        run_random_story(StickyTaskAssignor, 1, **given)

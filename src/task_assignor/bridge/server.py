@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,6 +19,7 @@ from typing import Final, Self
 from task_assignor.bridge.keys import UNIX, host_and_port, is_loopback
 from task_assignor.sdk import StreamsException, registered_assignors
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import shown
 
 logger = logger_of(__name__)
 
@@ -38,11 +39,23 @@ class BridgeServer:
         allow: assignors that may be asked beside the registered ones, as dotted paths.
 
     Raises:
-        ServeException: the address is not of this host, or taken.
+        ServeException: the address is not of this host, or taken; or an argument is of another kind.
     """
 
-    def __init__(self, address: str, allow: Sequence[str] = ()) -> None:
-        allowed = [option for name in (*registered_assignors(), *allow) for option in ("--only", name)]
+    def __init__(self, address: str, allow: Iterable[str] = ()) -> None:
+        if not isinstance(address, str):
+            raise ServeException(
+                f"The address ({shown(address)}) must be a string: host:port of this host, or unix:/path."
+            )
+        # A text would be taken for its letters.
+        names: tuple[object, ...] = (
+            (None,) if isinstance(allow, str) or not isinstance(allow, Iterable) else tuple(allow)
+        )
+        if not all(isinstance(name, str) for name in names):
+            raise ServeException(
+                f"The assignors to allow ({shown(allow)}) must be a list of dotted paths, such as ['my_package.MyAssignor']."
+            )
+        allowed = [option for name in (*registered_assignors(), *map(str, names)) for option in ("--only", name)]
         self._command = [sys.executable, "-m", "task_assignor", "bridge", "serve", *allowed]
         self._workers: set[subprocess.Popen[bytes]] = set()
         self._closing = threading.Event()

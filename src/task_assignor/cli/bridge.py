@@ -19,6 +19,8 @@ from task_assignor.cli.output import (
     BAD_INPUT,
     FINDING,
     FINE,
+    check_stdin_is_open,
+    check_stdout_is_open,
     keep_stdout_for_answers,
     others_code,
     survive_any_text,
@@ -94,8 +96,12 @@ def serve(
     Exit code 2: the address cannot be listened on, or who speaks on standard input is not the bridge's Java side.
     """
     make_current_folder_importable()
-    # An assignor may close the one that all have.
-    errors = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    if listen is None:
+        check_stdin_is_open()
+        check_stdout_is_open()
+    # An assignor may close the one that all have. Where there is none, nobody is told.
+    log = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else os.dup(2)
+    errors = os.fdopen(log, "w", buffering=1, errors="backslashreplace")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=errors)
     if listen is None:
         if allow:
@@ -107,8 +113,8 @@ def serve(
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with BridgeServer(listen, allow or []) as server:
-        write_line(f"{PREFIX}address={server.address}")
         try:
+            write_line(f"{PREFIX}address={server.address}")
             server.run()
         except KeyboardInterrupt:
             raise typer.Exit(FINE) from None

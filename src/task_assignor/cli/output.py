@@ -15,7 +15,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 
-from task_assignor.sdk import StreamsException
+from task_assignor.sdk import SnapshotException, StreamsException
 from task_assignor.sdk.text import printable_lines
 
 FINE = 0
@@ -63,6 +63,16 @@ def check_stdout_is_open() -> None:
     """
     if sys.stdout is None:
         raise OutputException("Standard output cannot be written: it is closed.")
+
+
+def check_stdin_is_open() -> None:
+    """See to it that there is a standard input.
+
+    Raises:
+        SnapshotException: it is closed.
+    """
+    if sys.stdin is None:
+        raise SnapshotException("standard input cannot be read: it is closed.")
 
 
 @contextmanager

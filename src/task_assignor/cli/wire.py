@@ -10,9 +10,15 @@ import typer
 
 from task_assignor.cli.answers import answer_requests
 from task_assignor.cli.json_values import from_hex
-from task_assignor.cli.output import FINDING, FINE, survive_any_text, write_error, write_readable_json
+from task_assignor.cli.output import (
+    FINDING,
+    FINE,
+    check_stdin_is_open,
+    survive_any_text,
+    write_error,
+    write_readable_json,
+)
 from task_assignor.cli.wire_json import answer_wire, explain_bytes
-from task_assignor.sdk import SnapshotException
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
 
 DECODE = "decode"
@@ -56,7 +62,6 @@ def wire(
 
 
 def _standard_input() -> str:
-    if sys.stdin is None:
-        raise SnapshotException("standard input cannot be read: it is closed.")
+    check_stdin_is_open()
     # Bytes that are no digits are to be told as such, whatever the encoding.
     return sys.stdin.buffer.read().decode("ascii", "replace")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from task_assignor.sdk import Assignment, AssignmentError, StreamsException
@@ -37,9 +37,35 @@ def list_of(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, 
         GroupException: not a list, or one is of another kind.
     """
     found: tuple[Any, ...] = tuple(values) if isinstance(values, Iterable) else (None,)
-    if not all(isinstance(one, kind) for one in found):
+    # Of a million values the types are looked at in milliseconds.
+    if not set(map(type, found)) <= {kind} and not all(isinstance(one, kind) for one in found):
         raise GroupException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}.")
     return found
+
+
+def check_mapping(what: str, values: object, advice: str) -> None:
+    """Raise GroupException if this is no mapping; `advice` says from what to what it must be."""
+    if not isinstance(values, Mapping):
+        raise GroupException(f"The {what} ({shown(values)}) must be a mapping from {advice}.")
+
+
+def check_racks(topic: str, racks: object) -> None:
+    """Raise GroupException if this does not say of each partition of the topic which racks hold a replica."""
+    # A text would be taken for its letters.
+    if not isinstance(racks, Collection) or isinstance(racks, str) or str in set(map(type, racks)):
+        raise GroupException(
+            f"The racks of the topic {shown(topic)} ({shown(racks)}) must be a list that has, for each partition, several strings, "
+            "or None."
+        )
+
+
+def check_makes_assignors(factory: object) -> None:
+    """Raise GroupException if this makes no assignors when it is called: an assignor itself, for instance."""
+    if not callable(factory):
+        raise GroupException(
+            f"The assignor_factory ({shown(factory)}) must make an assignor when it is called. Maybe the class of one, or "
+            "StreamsConfig(...).task_assignor."
+        )
 
 
 def texts(whose: str, topics: Iterable[str]) -> tuple[str, ...]:

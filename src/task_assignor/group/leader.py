@@ -14,7 +14,13 @@ from typing import Final
 
 import attrs
 
-from task_assignor.group.errors import AssignmentRejectedException
+from task_assignor.group.errors import (
+    AssignmentRejectedException,
+    GroupException,
+    check_makes_assignors,
+    check_mapping,
+    list_of,
+)
 from task_assignor.group.members import GroupClient, check_members
 from task_assignor.group.threads import ConsumerTasks, spread_over_consumers
 from task_assignor.sdk import (
@@ -103,6 +109,9 @@ class GroupLeader:
 
     Attributes:
         assignor_name: the same.
+
+    Raises:
+        GroupException: an argument is of another kind.
     """
 
     def __init__(
@@ -113,6 +122,12 @@ class GroupLeader:
         assignor_name: str = "of the group",
         on_state: Callable[[ApplicationState], None] | None = None,
     ) -> None:
+        check_makes_assignors(assignor_factory)
+        if not isinstance(configs, AssignmentConfigs):
+            raise GroupException(
+                f"The configs ({shown(configs)}) must be AssignmentConfigs. Maybe StreamsConfig(...).assignment_configs."
+            )
+        check_mapping("tasks", tasks, "task ids to TaskInfo, as make_tasks gives it")
         self.assignor_name = assignor_name
         self._on_state = on_state
         self._told: str | None = None
@@ -149,9 +164,11 @@ class GroupLeader:
         Raises:
             AssignmentRejectedException: the answer breaks a rule of Kafka's or of ours (a task that nobody owns), or
                 the assignor cannot be made or failed with anything but `TaskAssignmentException`.
-            GroupException: the members do not fit together.
+            GroupException: the members do not fit together, or an argument is of another kind.
         """
-        members = sorted(clients, key=lambda client: client.process_id)
+        if end_offset_sums is not None:
+            check_mapping("end_offset_sums", end_offset_sums, "task ids to offsets")
+        members = sorted(list_of("clients", GroupClient, clients), key=lambda client: client.process_id)
         check_members(members)
         ends = None if end_offset_sums is None else self._ends(end_offset_sums)
         state = self._state(members, ends, now_ms)
@@ -301,13 +318,14 @@ class GroupLeader:
             for task in client.previous_active:
                 owner.setdefault(task, client.process_id)
         result = {}
+        everything = frozenset(self._tasks)
         for client in members:
             had = {task for consumer in client.consumers for task in consumer.previous_tasks if task in self._tasks}
             own = {task for task in client.previous_active if owner[task] == client.process_id}
             active = tuple(sorted(task for task in own if task in self._tasks))
             standby = tuple(sorted(task for task in had - set(active) if task in self._logged))
             # All as it is: where a consumer names a task as its own, there it stays.
-            consumers = spread_over_consumers(client.consumers, active, standby, frozenset(self._tasks))
+            consumers = spread_over_consumers(client.consumers, active, standby, everything)
             result[client.process_id] = ClientAssignment(active, standby, consumers)
         return result
 

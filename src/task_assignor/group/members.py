@@ -82,6 +82,10 @@ class GroupClient:
     generation: int | None = None
 
     def __attrs_post_init__(self) -> None:
+        if not isinstance(self.process_id, ProcessId):
+            raise GroupException(
+                f"The process_id of a client ({shown(self.process_id)}) must be a ProcessId. Maybe use ProcessId.parse(text)."
+            )
         if not self.consumers:
             raise GroupException(f"The client {self.process_id} has no consumers.")
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from task_assignor.group.errors import list_of
+from task_assignor.group.errors import check_makes_assignors, list_of
 from task_assignor.group.leader import ClientAssignment, GroupLeader, GroupRebalance
 from task_assignor.group.members import GroupClient, GroupConsumer
 from task_assignor.group.topics import MissingSourceTopicException, TopicPlan, plan_topics
@@ -26,6 +26,7 @@ from task_assignor.group.wire import (
     decode_subscription_info,
     encode_assignment_info,
 )
+from task_assignor.group.wire.layout import value_of
 from task_assignor.sdk import (
     LATEST_OFFSET,
     Assignment,
@@ -67,8 +68,9 @@ class StreamsMember:
         """The member that sent a subscription.
 
         Raises:
-            WireFormatException: its user data is no SubscriptionInfo.
+            WireFormatException: its user data is no SubscriptionInfo, or that is no Subscription.
         """
+        value_of("subscription", Subscription, subscription)
         return cls(member_id, subscription, decode_subscription_info(subscription.user_data or b""))
 
     @property
@@ -129,7 +131,7 @@ class StreamsLeader:
             its own assignors; None: the same.
 
     Raises:
-        GroupException: the sub-topologies are not a list of `SubTopologyShape`.
+        GroupException: the sub-topologies are not a list of `SubTopologyShape`, or the factory cannot be called.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class StreamsLeader:
         shapes: Sequence[SubTopologyShape],
         fallback_factory: Callable[[], TaskAssignor] | None = None,
     ) -> None:
+        check_makes_assignors(assignor_factory)
         self._assignor_factory = assignor_factory
         self._fallback_factory = fallback_factory or assignor_factory
         self._configs = configs
@@ -230,7 +233,11 @@ def tell_error(members: Iterable[StreamsMember], code: int, why: str) -> Streams
         members: the consumers.
         code: `MISSING_SOURCE_TOPIC`, `ASSIGNMENT_FAILED` or `SHUTDOWN_REQUESTED`.
         why: for the log.
+
+    Raises:
+        GroupException: the members are not a list of `StreamsMember`.
     """
+    members = list_of("members", StreamsMember, members)
     info = AssignmentInfo(err_code=code)
     return StreamsRebalance({member.member_id: StreamsAssignment((), info) for member in members}, why)
 

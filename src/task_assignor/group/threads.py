@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from task_assignor.group.errors import GroupException, list_of
 from task_assignor.group.members import GroupConsumer
 from task_assignor.kafka_order.java_order import PriorityQueue
 from task_assignor.sdk import TaskId
@@ -37,7 +38,7 @@ def spread_over_consumers(
     consumers: Iterable[GroupConsumer],
     active: Iterable[TaskId],
     standby: Iterable[TaskId],
-    stateful: frozenset[TaskId],
+    stateful: Iterable[TaskId],
     lags: Mapping[TaskId, int] | None = None,
 ) -> dict[str, ConsumerTasks]:
     """The tasks of each consumer of one client.
@@ -51,7 +52,16 @@ def spread_over_consumers(
 
     Returns:
         Member id -> its tasks, sorted by member id; the numbers differ by at most one.
+
+    Raises:
+        GroupException: there are no consumers, or consumers or tasks are no lists of these.
     """
+    consumers = list_of("consumers", GroupConsumer, consumers)
+    if not consumers:
+        raise GroupException("A client without consumers cannot be given tasks. Maybe it has left the group.")
+    active, standby = list_of("active tasks", TaskId, active), list_of("standby tasks", TaskId, standby)
+    if not isinstance(stateful, frozenset):  # that of a million tasks is given for each client
+        stateful = frozenset(list_of("stateful tasks", TaskId, stateful))
     behind = {} if lags is None else lags
     previous = {
         consumer.member_id: sorted(consumer.previous_tasks & stateful, key=lambda task: (behind.get(task, 0), task))

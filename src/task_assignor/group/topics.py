@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from task_assignor.group.errors import GroupException, count_of
-from task_assignor.group.topology import SubTopologyShape, partition_count
+from task_assignor.group.errors import GroupException, check_mapping, count_of, list_of
+from task_assignor.group.topology import SubTopologyShape, check_reads_topics, partition_count
 from task_assignor.sdk.text import counted
 
 
@@ -57,6 +57,8 @@ def plan_topics(shapes: Sequence[SubTopologyShape], partitions: Mapping[str, int
 
     Source: `RepartitionTopics`, `ChangelogTopics`, `CopartitionedTopicsEnforcer`.
     """
+    shapes = list_of("sub-topologies", SubTopologyShape, shapes)
+    check_mapping("partitions", partitions, "topics to their numbers of partitions")
     missing = sorted({topic for shape in shapes for topic in shape.sources if topic not in partitions})
     if missing:
         raise MissingSourceTopicException(missing)
@@ -98,6 +100,8 @@ def _repartition_count(topic: str, shapes: Sequence[SubTopologyShape], known: Ma
         if topic in shape.repartition_sources and shape.sources:
             return max(known[source] for source in shape.sources)
     writers = [shape for shape in shapes if topic in shape.repartition_sinks]
+    for shape in writers:
+        check_reads_topics(shape)
     if not writers or any(source not in known for shape in writers for source in shape.all_sources):
         return None
     return max(known[source] for shape in writers for source in shape.all_sources)

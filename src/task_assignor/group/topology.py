@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from task_assignor.group.errors import GroupException, check_text, count_of, texts
+from task_assignor.group.errors import GroupException, check_mapping, check_racks, check_text, count_of, list_of, texts
 from task_assignor.sdk import TaskId, TaskInfo, TaskTopicPartition, TopicPartition
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import counted, shown
@@ -116,6 +116,11 @@ def make_tasks(
         GroupException: a source topic is unknown or empty, the sources of a sub-topology have unequal counts, two
             sub-topologies have the same number, or there are racks of fewer partitions than a topic has.
     """
+    shapes = list_of("sub-topologies", SubTopologyShape, shapes)
+    if racks is not None:
+        check_mapping("racks", racks, "topics to the racks of each partition")
+        for topic in racks:
+            check_racks(topic, racks[topic])
     tasks: dict[TaskId, TaskInfo] = {}
     numbers = number_sub_topologies((shape.topology, shape.number) for shape in shapes)
     for shape, (topology, number) in zip(shapes, numbers, strict=True):
@@ -148,14 +153,20 @@ def make_tasks(
     return {task: tasks[task] for task in sorted(tasks)}
 
 
+def check_reads_topics(shape: SubTopologyShape) -> None:
+    """Raise GroupException if the sub-topology has no sources, of which its tasks would be made."""
+    if not shape.all_sources:
+        raise GroupException(f"The sub-topology {shape.name!r} reads no topic.")
+
+
 def partition_count(shape: SubTopologyShape, partitions: Mapping[str, int]) -> int:
     """How many tasks a sub-topology has: the number of partitions of each of its sources.
 
     Raises:
         GroupException: there are no sources, one does not exist or is empty, or their numbers differ.
     """
-    if not shape.all_sources:
-        raise GroupException(f"The sub-topology {shape.name!r} reads no topic.")
+    check_reads_topics(shape)
+    check_mapping("partitions", partitions, "topics to their numbers of partitions")
     counts = {}
     for topic in shape.all_sources:
         if topic not in partitions:

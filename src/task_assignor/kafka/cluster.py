@@ -18,9 +18,9 @@ from kafka.admin import OffsetSpec
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException, UnknownGroupException
 from task_assignor.kafka.group_description import GroupDescription, GroupMember, describe_member
-from task_assignor.sdk import TopicPartition
-from task_assignor.sdk.checks import whole_number
-from task_assignor.sdk.text import counted, duration, listed, nearest
+from task_assignor.sdk import ConfigException, StateException, TopicPartition
+from task_assignor.sdk.checks import Kind, all_of, whole_number
+from task_assignor.sdk.text import counted, duration, listed, nearest, shown
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 _UNKNOWN_TOPIC: Final = 3
@@ -61,7 +61,7 @@ class Cluster:
         timeout_ms: the longest that any one look-up may take, milliseconds; to reach a broker at all it is 15 s at most.
 
     Raises:
-        ConfigException: a setting is wrong, or the time.
+        ConfigException: a setting is wrong, or the time. So do all methods for arguments of another kind.
         KafkaClusterException: it cannot be reached within that time. So do all methods, with what was asked for.
 
     Examples:
@@ -69,6 +69,8 @@ class Cluster:
         ...     cluster.partition_counts(["clicks"])
         {'clicks': 8}
     """
+
+    _is_closed = False
 
     def __init__(self, settings: ClientSettings | Mapping[str, object], timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
         self._settings = settings if isinstance(settings, ClientSettings) else ClientSettings.of(settings)
@@ -88,6 +90,7 @@ class Cluster:
 
     def close(self) -> None:
         """Give the connections back. A second call does nothing."""
+        self._is_closed = True
         self._admin.close()
 
     def topics(self) -> list[str]:
@@ -133,6 +136,7 @@ class Cluster:
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Partition -> the offset that the group has committed, for all partitions that it has committed at all."""
+        _check_group(group)
         found = self._ask(f"read the offsets of the group {group!r}", lambda: self._admin.list_group_offsets([group]))
         return {
             TopicPartition(each.topic, each.partition): offset.offset
@@ -159,6 +163,7 @@ class Cluster:
             KafkaClusterException: it is of a kind that its brokers assign (`group.protocol` consumer or streams), or of
                 another protocol type than consumers, such as the workers of Kafka Connect.
         """
+        _check_group(group)
         listing = {each.name: each for each in self.groups()}
         if group not in listing:
             close = nearest(group, listing)
@@ -198,6 +203,7 @@ class Cluster:
 
     def _replicas(self, topics: Collection[str]) -> dict[str, list[list[int]]]:
         """Topic -> partition -> its brokers."""
+        topics = _several("topics", str, topics)
         found = self._described(topics)
         missing = sorted(set(topics) - set(found))
         if missing:
@@ -212,7 +218,7 @@ class Cluster:
 
     def _described(self, topics: Iterable[str]) -> dict[str, list[Any]]:
         """Topic -> what the cluster says of its partitions, for those that exist."""
-        names = sorted(set(topics))
+        names = sorted(set(_several("topics", str, topics)))
         if not names:
             return {}
         found = {}
@@ -228,7 +234,8 @@ class Cluster:
         return found
 
     def _offsets(self, partitions: Iterable[TopicPartition], which: Any, word: str) -> dict[TopicPartition, int]:
-        wanted = {ClientPartition(each.topic, each.partition): which for each in partitions}
+        given = _several("partitions", TopicPartition, partitions)
+        wanted = {ClientPartition(each.topic, each.partition): which for each in given}
         if not wanted:
             return {}
         found = self._ask(
@@ -239,6 +246,8 @@ class Cluster:
 
     def _ask(self, what: str, ask: Callable[[], _Found]) -> _Found:
         """Ask, but not longer than allowed: in a thread of its own, which is left behind if it does not come back."""
+        if self._is_closed:
+            raise KafkaClusterException(f"Cannot {what}: this Cluster was closed. Maybe ask inside of its `with`.")
         answer: list[_Found] = []
         failure: list[BaseException] = []
 
@@ -286,6 +295,25 @@ class Cluster:
         if isinstance(error, kafka.errors.UnknownBrokerIdError):
             return ". Maybe a partition has no leader, since its brokers are down."
         return ""
+
+
+def check_cluster(cluster: object) -> None:
+    """Raise ConfigException if this is something else, such as the settings of one."""
+    if not isinstance(cluster, Cluster):
+        raise ConfigException(f"The cluster ({shown(cluster)}) must be a Cluster. Maybe Cluster(settings).")
+
+
+def _check_group(group: object) -> None:
+    if not isinstance(group, str):
+        raise ConfigException(f"The name of a group ({shown(group)}) must be a string.")
+
+
+def _several(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, ...]:
+    # A text would be taken for its letters, and a generator be gone when it is looked at again.
+    try:
+        return all_of(what, kind, values)
+    except StateException as error:
+        raise ConfigException(str(error)) from None
 
 
 class _Admin(KafkaAdminClient):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from task_assignor.group.wire import NO_REBALANCE
-from task_assignor.kafka.cluster import Cluster
+from task_assignor.kafka.cluster import Cluster, check_cluster
 from task_assignor.kafka.group_description import GroupDescription, GroupMember
 from task_assignor.sdk import TopicPartition
 from task_assignor.sdk.text import listed
@@ -61,9 +61,11 @@ def inspect_group(cluster: Cluster, name: str) -> Inspection:
     """Look into a group.
 
     Raises:
+        ConfigException: the cluster is no `Cluster`, or the name no string.
         UnknownGroupException: there is no such group.
         KafkaClusterException: the cluster does not answer, or its brokers assign this group themselves.
     """
+    check_cluster(cluster)
     group = cluster.describe_group(name)
     committed = cluster.committed_offsets(name)
     topics = {*group.topics, *(each.topic for each in committed)}

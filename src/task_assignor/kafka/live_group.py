@@ -14,7 +14,7 @@ from task_assignor.group.wire import (
     decode_stream_join_epoch,
 )
 from task_assignor.group.wire.consumer_protocol import by_topic
-from task_assignor.kafka.cluster import Cluster
+from task_assignor.kafka.cluster import Cluster, check_cluster
 from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import GroupDescription, GroupMember
 
@@ -79,10 +79,12 @@ def consumers_of_group(cluster: Cluster, name: str) -> LiveGroup:
         name: the group.
 
     Raises:
+        ConfigException: the cluster is no `Cluster`, or the name no string.
         UnknownGroupException: there is no such group.
         KafkaClusterException: the cluster does not answer.
         GroupStateException: its members have tasks (see `state_of_group`), or it is not stable.
     """
+    check_cluster(cluster)
     group = cluster.describe_group(name)
     if group.has_tasks:
         raise GroupStateException(f"The members of the group {name!r} have tasks. Maybe use state_of_group.")

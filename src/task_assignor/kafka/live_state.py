@@ -14,7 +14,7 @@ import attrs
 
 from task_assignor.group import SubTopologyShape
 from task_assignor.group.streams import better_offset_sum
-from task_assignor.kafka.cluster import Cluster
+from task_assignor.kafka.cluster import Cluster, check_cluster
 from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import (
     STREAMS_ASSIGNOR,
@@ -29,6 +29,7 @@ from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
     AssignmentConfigs,
+    ConfigException,
     HostInfo,
     ProcessId,
     StreamsConfig,
@@ -76,8 +77,13 @@ def state_of_group(
         UnknownGroupException: there is no such group.
         KafkaClusterException: the cluster does not answer.
         GroupStateException: it is no group of Kafka Streams, is rebalancing, or its topology cannot be inferred.
-        ConfigException: a setting is wrong.
+        ConfigException: a setting is wrong, or an argument is of another kind.
     """
+    check_cluster(cluster)
+    if not (settings is None or isinstance(settings, Mapping)):
+        raise ConfigException(
+            f"The settings ({shown(settings)}) must be a mapping of Kafka's keys to values, or None. Maybe config.originals."
+        )
     group = cluster.describe_group(name)
     _check(group)
     notes: list[str] = []

@@ -124,8 +124,10 @@ class StreamsGroupLeader:
             KafkaClusterException: the cluster does not answer.
             MissingSourceTopicException: a source topic does not exist.
             GroupException: numbers of partitions do not fit.
-            GroupStateException: another member leads the group, or it does not let it join.
+            GroupStateException: another member leads the group, or it does not let it join; or this one was closed.
         """
+        if self._stopping.is_set():
+            raise GroupStateException(f"This leader of the group {self._group!r} has left it. Maybe make another one.")
         # What is wrong with the topics is said before any instance depends on it.
         self._plugin.look_up(creates=False)
         self._thread = threading.Thread(target=self._run, name="task-assignor-leader", daemon=True)
@@ -147,7 +149,10 @@ class StreamsGroupLeader:
 
         Raises:
             GroupStateException: it does not lead any more; the message says why.
+            ConfigException: that is no number of seconds.
         """
+        if not (timeout_s is None or (isinstance(timeout_s, int | float) and timeout_s >= 0)):
+            raise ConfigException(f"The timeout_s ({shown(timeout_s)}) must be a number of seconds, or None.")
         if self._thread is not None:
             self._thread.join(timeout_s)
         if self._reason:

@@ -98,7 +98,7 @@ def shapes_of_topology(
     written = {topic for found in described for topic in found.sinks}
     internal = {topic for found in described for topic in found.sources if topic in written and _INTERNAL.search(topic)}
     known = {store for found in described for store in found.stores}
-    strange = sorted((changelogs or {}).keys() - known)
+    strange = [store if isinstance(store, str) else shown(store) for store in changelogs or {} if store not in known]
     if strange:
         raise GroupStateException(
             f"The changelogs ({listed(strange)}) must be of stores of the topology; it has {listed(known)}."

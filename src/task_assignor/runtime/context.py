@@ -135,7 +135,7 @@ class TaskContext:
         """
         try:
             return self._stores[name]
-        except KeyError:
+        except (KeyError, TypeError):  # what has no hash is no name
             known = ", ".join(sorted(self._stores)) or "none"
             raise StoreException(
                 f"The sub-topology of the processor has no store {name!r}; it declares: {known}."

@@ -9,7 +9,8 @@ import attrs
 
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ConfigException, StreamsConfig
-from task_assignor.sdk.config_keys import OTHER_KAFKA_KEYS
+from task_assignor.sdk.config_def import given_value
+from task_assignor.sdk.config_keys import KNOWN_KEYS, OTHER_KAFKA_KEYS
 from task_assignor.sdk.once import name_once
 
 _OPTIONS: Final = {
@@ -55,9 +56,9 @@ def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptio
 def _spellings(config: StreamsConfig, key: str) -> Iterator[tuple[str, int]]:
     """The setting as it is given, the spelling that counts most first."""
     for prefix in () if key in _OF_TASKS else _CONSUMER_PREFIXES:
-        if prefix + key in config.originals:
-            # Read as the plain key would be, errors included.
-            value = StreamsConfig({key: config.originals[prefix + key]}).values[key]
+        # Read as the plain key would be.
+        value = given_value(attrs.evolve(KNOWN_KEYS[key], name=prefix + key), config.originals)
+        if value is not None:
             yield prefix + key, _int(value)
     value = config.values[key]
     if value is not None:

@@ -103,11 +103,14 @@ class RecordProcessor(Processor):
             context.stand_at(topic, row)
             mark = context.marked()
             try:
-                rows = [kept(given) for given in self.process(topic, records[topic].at(row), context) or ()]
+                given = self.process(topic, records[topic].at(row), context)
+                rows = (
+                    [] if given is None else [kept(one) for one in (given if hasattr(given, "__iter__") else [given])]
+                )
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises: its record is named
                 _leave_out(topic, row, error, context, mark)
             else:
-                strange = [given for given in rows if not isinstance(given, Mapping)]
+                strange = [one for one in rows if not isinstance(one, Mapping)]
                 if strange:
                     raise TopologyException(
                         f"What process() of {type(self).__qualname__} gives must be rows, each a mapping of columns to values, not "

@@ -16,7 +16,7 @@ import pyarrow as pa
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import exact_array, in_own_memory, not_a_table, padded, retyped, without_numpy
 from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.sdk.text import counted, failure
+from task_assignor.sdk.text import counted, failure, shown
 
 Rows: TypeAlias = pa.Table | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Rows as those who write processors may give them: a table, one row as a mapping of columns to values, or several."""
@@ -73,6 +73,7 @@ def kept(value: Any) -> Any:
 def inferred(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows with the columns that Arrow finds."""
     names = dict.fromkeys(name for row in rows for name in row)
+    _check_are_texts(names)
     _check_has_columns(names)
     return pa.table({name: _array_of([row.get(name) for row in rows]) for name in names})
 
@@ -101,6 +102,7 @@ def declared_table(
         ValueError, TopicException: a row has another column, or a value does not fit, or is lacking where none may be null.
     """
     names, what = {name for row in rows for name in row}, f"the output {output!r}"
+    _check_are_texts(names)
     _check_names(names, declared.names)
     schema = pa.schema([field for field in declared if field.name in names or field.name not in kept])
     try:
@@ -130,7 +132,7 @@ def check_times(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
 
 def likely(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """What the columns are up to the first value that does not go with those before it."""
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row if isinstance(name, str))
     return pa.schema([(name, _type_of_first([row.get(name) for row in rows])) for name in names])
 
 
@@ -156,11 +158,20 @@ def _check_has_columns(names: Collection[str]) -> None:
         raise ValueError("a row has no columns. Maybe return [] where there is none, or declare output_schema()")
 
 
+def _check_are_texts(names: Iterable[object]) -> None:
+    """Whatever else a mapping may have as a key, Arrow takes no column of that name."""
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"a row has the column {shown(name)}, but names of columns are texts")
+
+
 def exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """The rows as columns of a schema; what they lack is null, and what would be lost is an error."""
+    names = {name for row in rows for name in row}
+    _check_are_texts(names)
     if rows:
         _check_has_columns(schema.names)
-    _check_names({name for row in rows for name in row}, schema.names)
+    _check_names(names, schema.names)
     return pa.table(_exact_columns(rows, schema), schema=schema)
 
 

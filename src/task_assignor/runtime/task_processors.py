@@ -43,6 +43,7 @@ from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import shown
 
 T = TypeVar("T")
 _Made: TypeAlias = tuple[str, Int64Array, pa.Table]
@@ -242,6 +243,10 @@ class _Node:
         self.failed = None
         if self._processor is None:
             processor = self.node.processor()
+            if not isinstance(processor, Processor):
+                raise TopologyException(
+                    f"What makes the processor must give a Processor, but gave {shown(processor)}. Maybe it lacks a return statement."
+                )
             self.context.renew(_elapsed_ms())
             processor.init(self.context)
             self._processor = processor

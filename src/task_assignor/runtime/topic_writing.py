@@ -30,6 +30,7 @@ from task_assignor.runtime.topic_names import herald_name, look_at_names
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_versions import Segment, TopicVersion, life_of
 from task_assignor.runtime.topics import Topic, topics_storage
+from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
@@ -389,6 +390,7 @@ def write_topic(
         TopicException: a topic of this name exists, the description or the rows are not allowed, or
             the folder cannot be written.
     """
+    check_flag("sort_by_timestamp", sort_by_timestamp, error=TopicException)
     first, tables = _first_of(rows, name, segment_rows)
     spec = TopicSpec(name, partitions, first.schema.remove_metadata(), key, timestamp, racks)
     return _write(TopicBuilder.create(root, spec), first, tables, sort_by_timestamp, segment_rows)
@@ -425,6 +427,8 @@ def append_topic(
         TopicException: there is no such topic, the rows do not fit, or the folder cannot be written. The topic is then
             as it was.
     """
+    check_flag("sort_by_timestamp", sort_by_timestamp, error=TopicException)
+    check_flag("add_columns", add_columns, error=TopicException)
     first, tables = _first_of(rows, name, segment_rows)
     new = first.schema.remove_metadata() if add_columns else ()
     known = Topic.open(root, name).spec.schema.names if add_columns else ()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from task_assignor.sdk.checks import Kind, all_of
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import TopicPartition
 from task_assignor.sdk.text import shown
@@ -44,21 +45,26 @@ class AssignmentError(enum.Enum):
 
 # Converters without type variables: mypy's attrs plug-in cannot solve those, and users' own calls would be errors.
 def _partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    return tuple(partitions)
+    return all_of("partitions of a member", TopicPartition, partitions)
 
 
 def _topics(topics: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(topics, str):
-        # It would be taken for its letters.
-        raise StateException(f"The topics of a Subscription ({shown(topics)}) must be a list of str, not one text.")
-    return tuple(topics)
+    return all_of("topics of a Subscription", str, topics)
 
 
 def _assignments(values: Mapping[str, Assignment]) -> Mapping[str, Assignment]:
-    return MappingProxyType(dict(values))
+    return _of_members("group_assignment", Assignment, values)
 
 
 def _subscriptions(values: Mapping[str, Subscription]) -> Mapping[str, Subscription]:
+    return _of_members("group_subscription", Subscription, values)
+
+
+def _of_members(what: str, kind: type[Kind], values: Mapping[str, Kind]) -> Mapping[str, Kind]:
+    if not isinstance(values, Mapping):
+        raise StateException(f"The {what} ({shown(values)}) must be a mapping from member ids to {kind.__name__}.")
+    all_of(f"member ids of the {what}", str, values)
+    all_of(f"values of the {what}", kind, values.values())
     return MappingProxyType(dict(values))
 
 
@@ -69,6 +75,9 @@ class Assignment:
     Args:
         partitions: partitions to consume.
         user_data: encoded extra data, or None.
+
+    Raises:
+        StateException: the partitions are no list of these.
     """
 
     partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=_partitions)
@@ -96,6 +105,9 @@ class Subscription:
         generation_id: generation of `owned_partitions`; -1: unknown.
         rack_id: rack of the member, or None.
         group_instance_id: static member id, or None.
+
+    Raises:
+        StateException: topics or partitions are no list of these.
     """
 
     topics: tuple[str, ...] = attrs.field(default=(), converter=_topics)

@@ -183,7 +183,7 @@ class ApplicationStateBuilder:
             name: all_of(f"tasks of consumer {name} {where}", TaskId, tasks)
             for name, tasks in _mapping(f"consumers {where}", {} if consumers is None else consumers, str).items()
         }
-        tags = string_pairs(f"client_tags {where}", client_tags or {})
+        tags = string_pairs(f"client_tags {where}", {} if client_tags is None else client_tags)
         active = all_of(f"previous_active_tasks {where}", TaskId, previous_active_tasks)
         standby = all_of(f"previous_standby_tasks {where}", TaskId, previous_standby_tasks)
         lags = _mapping(f"task_lags {where}", {} if task_lags is None else task_lags, TaskId)

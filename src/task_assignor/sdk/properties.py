@@ -45,10 +45,13 @@ def read_properties(path: str | os.PathLike[str]) -> list[Property]:
         raise ConfigException(
             f"The settings file ({shown(path)}) must be the path of one. Settings themselves are for StreamsConfig(...)."
         )
+    if not os.fspath(path):
+        raise ConfigException("The name of the settings file must not be empty.")
     try:
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigException(f"The settings file {path} cannot be read: {error.strerror or error}.") from error
+    except (OSError, ValueError) as error:  # a name with a zero byte is no OSError
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigException(f"The settings file {path} cannot be read: {reason}.") from error
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -186,6 +186,8 @@ def write_document(value: object, path: Source) -> None:
     data = (json.dumps(value, separators=(",", ":")) + "\n").encode()
     name = os.fspath(path)
     is_standard_output = name == STANDARD_OUTPUT
+    if is_standard_output and sys.stdout is None:
+        raise SnapshotException("standard output cannot be written: it is closed.")
     try:
         if is_standard_output:
             sys.stdout.write(data.decode())
@@ -209,8 +211,6 @@ def iter_documents(path: Source) -> Iterator[JsonDocument]:
         SnapshotException: the file cannot be read, or is empty.
     """
     _check_path(path)
-    if os.fspath(path) == "":
-        raise SnapshotException("The name of the file must not be empty; standard input is -.")
     name = "standard input" if os.fspath(path) == STANDARD_INPUT else str(path)
     with _opened(path, name) as file:
         lines = _filled_lines(file, name)
@@ -234,6 +234,8 @@ def iter_documents(path: Source) -> Iterator[JsonDocument]:
 def _check_path(path: object) -> None:
     if not isinstance(path, str | os.PathLike):
         raise SnapshotException(f"The path ({shown(path)}) must be that of a file, or - for standard input and output.")
+    if os.fspath(path) == "":
+        raise SnapshotException("The name of the file must not be empty; standard input and output are -.")
 
 
 _Line = tuple[int, bytes]

@@ -393,7 +393,11 @@ class ApplicationState:
 
         Args:
             compute_task_lags: whether the states shall show lags; without, their lag methods raise.
+
+        Raises:
+            StateException: it is neither True nor False.
         """
+        check_flag("compute_task_lags", compute_task_lags)
         return _Clients(self._columns, compute_task_lags)
 
     def __eq__(self, other: object) -> bool:

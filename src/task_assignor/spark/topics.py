@@ -15,6 +15,7 @@ from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, 
 from task_assignor.runtime.frames import taken
 from task_assignor.runtime.keys import timestamps_in_ms
 from task_assignor.runtime.topics import topics_storage
+from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
@@ -65,6 +66,7 @@ def write_topic(
         )
     if type(segment_rows) is not int or segment_rows < 1:
         raise TopicException(f"The segment_rows ({segment_rows!r}) must be an int of at least 1.")
+    check_flag("sort_by_timestamp", sort_by_timestamp, error=TopicException)
     if sort_by_timestamp and timestamp is None:
         raise TopicException(
             f"Topic {name!r} cannot be sorted by timestamp: it has no timestamp column. Maybe add timestamp=..."
@@ -179,5 +181,6 @@ def read_topic(spark: SparkSession, root: str | Path, name: str, *, with_offsets
         CorruptLogException: a file of it cannot be read, or offsets are missing.
     """
     require_classic(spark)
+    check_flag("with_offsets", with_offsets, error=TopicException)
     options = {"topics_root": topics_storage(root).address, "topic": name}
     return frame_of(spark, rows_of_topic(root, name), options, with_offsets=with_offsets)

@@ -308,8 +308,11 @@ def run_random_story(
     Raises:
         NotConvergedError: an answer has an error, the limit did not suffice, or `check` failed; names the seed and
             all else that is needed to repeat it.
-        ConfigException: the assignor, the seed, a setting, the client_tags or the topologies are wrong.
+        ConfigException: the assignor, the seed, a setting, the client_tags, the topologies or another argument are wrong.
     """
+    if not (check is None or callable(check)):
+        raise ConfigException(f"The check ({shown(check)}) must be a function that takes the cluster, or None.")
+    check_flag("heed_follow_ups", heed_follow_ups, error=ConfigException)
     rng = seeded(seed)
     tags = checked_tags({} if client_tags is None else client_tags)
     tag_choices = seeded_choices(f"tags/{seed}")

@@ -8,6 +8,7 @@ from task_assignor.engine.actives import allocate
 from task_assignor.engine.exchange import are_surely_even, exchanged
 from task_assignor.engine.problem import Problem, RackCosts
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
+from task_assignor.sdk.checks import check_flag
 from task_assignor.utils.given import check_has_clients
 from task_assignor.utils.goals import Goal, inexact_actives
 from task_assignor.utils.history import previous_actives, previous_state
@@ -44,9 +45,12 @@ def place_actives(
         A new assignment, with all clients of the state.
 
     Raises:
+        StateException: an argument is of another kind.
         TaskAssignmentException: there are tasks but no clients.
     """
     check_has_clients(application_state)
+    check_flag("must_preserve", must_preserve)
+    check_flag("use_racks", use_racks)
     columns, configs = application_state.columns, application_state.assignment_configs
     problem = Problem(
         columns.tasks.is_stateful,

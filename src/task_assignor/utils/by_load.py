@@ -8,6 +8,7 @@ from task_assignor.kafka_order.default_standbys import default_standbys
 from task_assignor.kafka_order.least_loaded import deal_by_load
 from task_assignor.kafka_order.threads import balance_active, balance_standby
 from task_assignor.sdk import ApplicationState
+from task_assignor.sdk.checks import check_flag
 from task_assignor.utils.given import Assignments, check_has_clients, inexact_of, placement_of, tag_values
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult
@@ -39,6 +40,7 @@ def default_standby_task_assignment(
 
     Source: KIP-924, Read-only APIs, `TaskAssignmentUtils.defaultStandbyTaskAssignment`; KIP-708.
     """
+    check_flag("in_task_order", in_task_order)
     before = placement_of(application_state, assignments)
     columns, configs = before.state, application_state.assignment_configs
     standbys = default_standbys(

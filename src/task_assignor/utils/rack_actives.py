@@ -6,6 +6,7 @@ import numpy as np
 
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered
+from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.columns import Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_tasks, placement_of
@@ -46,6 +47,7 @@ def optimize_actives(
         ConfigException: a cost is not an int from 0 to 2^31 - 1.
         StateException: a number is no task's, unknown clients or tasks, or a task that is active on two clients.
     """
+    check_flag("ties_stay", ties_stay)
     before = placement_of(application_state, assignments)
     columns, configs = application_state.columns, application_state.assignment_configs
     chosen = selected_tasks(columns, tasks)

@@ -10,6 +10,7 @@ from task_assignor.engine.copy_flow import Prices
 from task_assignor.engine.copy_goals import CopyProblem, Room
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.arrays import csr_pairs, offsets_of, order_by
+from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.columns import Int32Array, Int64Array
 from task_assignor.utils.given import Assignments, inexact_of, numbers_of_groups, placement_of, tag_values
 from task_assignor.utils.goals import Goal, inexact_standbys
@@ -64,6 +65,7 @@ def place_standbys(
         >>> len(place_standbys(state, identity_assignment(state)))
         0
     """
+    check_flag("use_racks", use_racks)
     before = placement_of(application_state, assignments)
     columns, configs = application_state.columns, application_state.assignment_configs
     unit = np.arange(len(columns.tasks))

@@ -10,7 +10,7 @@ from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
-from task_assignor.group.errors import check_assignment
+from task_assignor.group.errors import check_assignment, check_mapping
 from task_assignor.group.wire import (
     StreamJoinUserData,
     WireFormatException,
@@ -95,9 +95,14 @@ def split_numbers(assignment: Mapping[str, Owned]) -> dict[int, tuple[str, ...]]
 
     Returns:
         Number -> its members, both in ascending order; empty if the assignment is co-partitioned.
+
+    Raises:
+        GroupException: it is no such mapping.
     """
+    check_mapping("assignment", assignment, "member ids to what they own")
     members: dict[int, set[str]] = {}
     for member, owned in assignment.items():
+        check_mapping(f"partitions of the member {member!r}", owned, "topics to partition numbers")
         for numbers in owned.values():
             for number in numbers:
                 members.setdefault(number, set()).add(member)

@@ -51,9 +51,13 @@ def measure(
     """The numbers of an assignment, made by any assignor, for members whose claims `assignor` reads.
 
     Raises:
-        GroupException: a member id is there twice; or the assignment is none, is of other members, or gives a partition that no
+        GroupException: the assignor is none; a member id is there twice; or the assignment is none, is of other members, or gives a partition that no
             member subscribes to or that does not exist.
     """
+    if not isinstance(assignor, ConsumerAssignor):
+        raise GroupException(
+            f"The assignor ({shown(assignor)}) must be a ConsumerAssignor. Maybe make one: StickyAssignor()."
+        )
     table = GroupTable.of(topics, members)
     owner = _owners(table, assignment)
     claims = table.claims(assignor.claim)

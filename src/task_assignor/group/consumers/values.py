@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -10,12 +10,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.group.errors import GroupException, check_text, count_of, list_of, texts
+from task_assignor.group.errors import GroupException, check_mapping, check_racks, check_text, count_of, list_of, texts
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import Assignment, Subscription, TopicPartition
 from task_assignor.sdk.columns import Int64Array, int64_column
 from task_assignor.sdk.ids import java_string_key
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.integers import is_whole
+from task_assignor.sdk.text import listed, shown
 
 Owned = Mapping[str, Sequence[int]]
 # More than any cluster has, and what a machine of today can place.
@@ -55,15 +56,12 @@ class GroupTopics:
         total = sum(self.counts.values())
         if total > MOST_PARTITIONS:
             raise GroupException(f"The topics have {total} partitions; at most {MOST_PARTITIONS} can be placed.")
+        check_mapping("racks", self.racks, "topics to the racks of each partition")
         for topic, racks in self.racks.items():
+            check_racks(topic, racks)
             if len(racks) != self.counts.get(topic, -1):
                 raise GroupException(
                     f"The topic {topic!r} has {self.counts.get(topic, 0)} partitions, but racks of {len(racks)} are given."
-                )
-            # They would be taken for their letters.
-            if str in set(map(type, racks)):
-                raise GroupException(
-                    f"The racks of a partition of the topic {topic!r} must be several strings, or None, but are one text."
                 )
 
 
@@ -81,7 +79,8 @@ class ConsumerMember:
         group_instance_id: its static member id, or None.
 
     Raises:
-        GroupException: the id or a topic is no string, or `topics` is one; or the user data are no bytes.
+        GroupException: the id, a topic, the rack or the instance is no string, or `topics` is one; the user data are no bytes;
+            `owned` is no mapping from topics to ints, or the generation no int.
     """
 
     member_id: str
@@ -98,6 +97,14 @@ class ConsumerMember:
             raise GroupException(
                 f"The user data of the member {self.member_id!r} ({shown(self.user_data)}) must be bytes, or None."
             )
+        _check_owned(self.member_id, self.owned)
+        if not is_whole(self.generation):
+            raise GroupException(
+                f"The generation of the member {self.member_id!r} ({shown(self.generation)}) must be an int; -1: not said."
+            )
+        for what, value in (("rack_id", self.rack_id), ("group_instance_id", self.group_instance_id)):
+            if value is not None:
+                check_text(f"The {what} of the member {self.member_id!r}", value)
 
     @classmethod
     def of(cls, member_id: str, subscription: Subscription) -> ConsumerMember:
@@ -111,6 +118,19 @@ class ConsumerMember:
             subscription.rack_id,
             subscription.group_instance_id,
         )
+
+
+def _check_owned(member: str, owned: object) -> None:
+    """Raise GroupException if this is not what a member may own: "01" would be the partitions 0 and 1, and 1.5 would be 1."""
+    what = f"partitions that the member {member!r} owns"
+    check_mapping(what, owned, "topics to partition numbers")
+    assert isinstance(owned, Mapping)
+    for topic, numbers in owned.items():
+        check_text(f"A topic of the {what}", topic)
+        is_list = isinstance(numbers, Collection) and not isinstance(numbers, str | bytes)
+        # Of a million numbers the types are looked at in milliseconds.
+        if not is_list or not (set(map(type, numbers)) <= {int} or all(map(is_whole, numbers))):
+            raise GroupException(f"The {what} of the topic {topic!r} ({shown(numbers)}) must be a list of ints.")
 
 
 @attrs.frozen(eq=False)
@@ -201,7 +221,15 @@ class ConsumerAssignment(Mapping[str, Mapping[str, list[int]]]):
         return dict(zip(self.members, np.diff(self._starts).tolist(), strict=True))
 
     def to_assignment(self, member: str) -> Assignment:
-        """What a member is sent."""
+        """What a member is sent.
+
+        Raises:
+            GroupException: it is not in the group.
+        """
+        if not isinstance(member, str) or member not in self._positions:
+            raise GroupException(
+                f"The member {shown(member)} is not in the group; there are {listed(map(str, self.members))}."
+            )
         mine = self._of(member)
         pairs = zip(self.topic_of[mine].tolist(), self.partitions[mine].tolist(), strict=True)
         return Assignment(

@@ -20,6 +20,7 @@ from task_assignor.group.wire.layout import (
     Many,
     Source,
     WireFormatException,
+    value_of,
 )
 from task_assignor.sdk import Assignment, StateException, Subscription, TopicPartition
 from task_assignor.sdk.ids import java_string_key
@@ -55,6 +56,7 @@ def encode_subscription(subscription: Subscription, version: int = LATEST_CONSUM
     Raises:
         WireFormatException: the version is negative, or a value does not fit.
     """
+    value_of("subscription", Subscription, subscription)
     values = {
         "topics": sorted(subscription.topics, key=java_string_key),
         "user_data": subscription.user_data,
@@ -89,6 +91,7 @@ def encode_assignment(assignment: Assignment, version: int = LATEST_CONSUMER_VER
     Raises:
         WireFormatException: the version is negative, or a value does not fit.
     """
+    value_of("assignment", Assignment, assignment)
     values = {"assigned_partitions": by_topic(assignment.partitions), "user_data": assignment.user_data}
     return _encode(ASSIGNMENT, values, version)
 

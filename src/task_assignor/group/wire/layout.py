@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
@@ -32,6 +32,43 @@ def _bytes(data: Any) -> bytes:
         return bytes(data)
     advice = " Maybe bytes.fromhex(...)." if isinstance(data, str) else ""
     raise WireFormatException(f"The value ({shown(data)}) must be bytes.{advice}")
+
+
+Given = TypeVar("Given")
+
+
+def value_of(what: str, kind: type[Given], value: Given) -> Given:
+    """The value that is to be written.
+
+    Raises:
+        WireFormatException: it is of another kind.
+    """
+    if not isinstance(value, kind):
+        raise WireFormatException(f"The {what} ({shown(value)}) must be a {kind.__name__}.")
+    return value
+
+
+def values_of(what: str, kind: type[Given], values: Collection[Given]) -> Collection[Given]:
+    """Several values that are to be written.
+
+    Raises:
+        WireFormatException: they are no collection, or one is of another kind.
+    """
+    is_right = isinstance(values, Collection) and not isinstance(values, str | bytes | bytearray | memoryview)
+    if not is_right or not all(isinstance(value, kind) for value in values):
+        raise WireFormatException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}.")
+    return values
+
+
+def items_of(what: str, key: type[Given], values: Mapping[Given, Any]) -> ItemsView[Given, Any]:
+    """The items of a mapping that is to be written.
+
+    Raises:
+        WireFormatException: it is none, or a key is of another kind.
+    """
+    if not isinstance(values, Mapping) or not all(isinstance(name, key) for name in values):
+        raise WireFormatException(f"The {what} ({shown(values)}) must be a mapping whose keys are {key.__name__}.")
+    return values.items()
 
 
 @attrs.define
@@ -114,7 +151,7 @@ class Whole:
         """Two's complement."""
         try:
             return self.packing.pack(value)
-        except struct.error:
+        except (struct.error, TypeError):
             raise WireFormatException(f"{shown(value)} does not fit into an {self.name}.") from None
 
     def read(self, source: Source, _version: int, /) -> int:
@@ -272,11 +309,14 @@ class Many:
 
     def write(self, value: Any, version: int, /) -> bytes:
         """Elements in the given order."""
+        # A text is a list of letters, and bytes are one of numbers: neither is what somebody meant.
+        if not isinstance(value, Collection) or isinstance(value, str | bytes | bytearray | memoryview):
+            raise WireFormatException(f"{shown(value)} must be a {self.name}.")
         head = INT32.write(len(value), version)
         if isinstance(self.element, Whole):
             try:
                 return head + _packing(len(value), self.element.code).pack(*value)
-            except struct.error:
+            except (struct.error, TypeError):
                 raise WireFormatException(f"Not all of {shown(value)} fit into an {self.element.name}.") from None
         return head + b"".join([self.element.write(each, version) for each in value])
 

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from task_assignor.group.wire.consumer_protocol import TOPIC_PARTITIONS, merged
-from task_assignor.group.wire.layout import INT32, Field, Layout, Many, Source, WireFormatException
+from task_assignor.group.wire.layout import INT32, Field, Layout, Many, Source, WireFormatException, items_of, value_of
 
 STICKY: Final = Layout(
     "StickyAssignorUserData",
@@ -47,8 +47,8 @@ def encode_sticky_user_data(data: StickyUserData) -> bytes:
     Raises:
         WireFormatException: a value does not fit.
     """
-    version = 0 if data.generation is None else 1
-    return STICKY.write((data.owned.items(), data.generation), version)
+    version = 0 if value_of("sticky user data", StickyUserData, data).generation is None else 1
+    return STICKY.write((items_of("owned of a StickyUserData", str, data.owned), data.generation), version)
 
 
 def decode_sticky_user_data(data: bytes) -> StickyUserData:
@@ -101,6 +101,7 @@ def encode_stream_join_user_data(data: StreamJoinUserData) -> bytes:
     Raises:
         WireFormatException: a value does not fit.
     """
+    value_of("user data of a stream join", StreamJoinUserData, data)
     return STREAM_JOIN.write((data.partitions, data.epoch), 0)
 
 
@@ -110,9 +111,10 @@ def decode_stream_join_user_data(data: bytes | None) -> StreamJoinUserData:
     Raises:
         WireFormatException: the bytes are of another kind.
     """
-    if not data:
+    source = _beginning(data)
+    if source is None:
         return StreamJoinUserData()
-    partitions, epoch = STREAM_JOIN.read(Source(data), 0)
+    partitions, epoch = STREAM_JOIN.read(source, 0)
     return StreamJoinUserData(tuple(partitions), epoch)
 
 
@@ -131,7 +133,8 @@ def decode_stream_join_epoch(data: bytes | None) -> int:
     Raises:
         WireFormatException: the bytes are of another kind.
     """
-    return INT32.read(Source(data), 0) if data else 0
+    source = _beginning(data)
+    return 0 if source is None else INT32.read(source, 0)
 
 
 @attrs.frozen
@@ -155,7 +158,11 @@ def encode_copartitioned_user_data(data: CopartitionedUserData) -> bytes:
     Raises:
         WireFormatException: a value does not fit.
     """
-    return COPARTITIONED.write((data.generation, data.active.items(), data.standby.items()), 0)
+    value_of("co-partitioned user data", CopartitionedUserData, data)
+    active, standby = (
+        items_of(f"{name} of a CopartitionedUserData", str, getattr(data, name)) for name in ("active", "standby")
+    )
+    return COPARTITIONED.write((data.generation, active, standby), 0)
 
 
 def decode_copartitioned_user_data(data: bytes | None) -> CopartitionedUserData:
@@ -164,7 +171,14 @@ def decode_copartitioned_user_data(data: bytes | None) -> CopartitionedUserData:
     Raises:
         WireFormatException: the bytes are of another kind.
     """
-    if not data:
+    source = _beginning(data)
+    if source is None:
         return CopartitionedUserData()
-    generation, active, standby = COPARTITIONED.read(Source(data), 0)
+    generation, active, standby = COPARTITIONED.read(source, 0)
     return CopartitionedUserData(merged(active), merged(standby), generation)
+
+
+def _beginning(data: bytes | None) -> Source | None:
+    """The bytes, if there are any."""
+    source = None if data is None else Source(data)
+    return source if source is not None and source.left else None

@@ -6,7 +6,7 @@ order, these write the order that they are given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -25,6 +25,9 @@ from task_assignor.group.wire.layout import (
     Many,
     Source,
     WireFormatException,
+    items_of,
+    value_of,
+    values_of,
 )
 from task_assignor.sdk import LATEST_OFFSET, HostInfo, ProcessId, StreamsException, TaskId, TopicPartition
 from task_assignor.sdk.ids import java_string_key
@@ -165,34 +168,33 @@ def encode_subscription_info(info: SubscriptionInfo) -> bytes:
     Raises:
         WireFormatException: there is no such version, or a value does not fit into it (a named topology before 10).
     """
-    version = info.version
+    version = value_of("info", SubscriptionInfo, info).version
     _check_versions(version, info.latest_supported_version)
     if version > LATEST_STREAMS_VERSION:
         raise WireFormatException(f"The version of a SubscriptionInfo ({version}) must be at most 11.")
     values: dict[str, Any] = {
         "latest_supported_version": info.latest_supported_version,
-        "process_id": info.process_id.id,
-        "user_end_point": info.user_end_point or "",
+        "process_id": value_of("process_id of a SubscriptionInfo", ProcessId, info.process_id).id,
+        "user_end_point": "" if info.user_end_point is None else info.user_end_point,
         "unique_field": info.unique_field,
         "error_code": info.error_code,
-        "client_tags": info.client_tags.items(),
+        "client_tags": items_of("client_tags of a SubscriptionInfo", str, info.client_tags),
     }
-    named = [task for task in info.task_offset_sums if task.topology_name is not None]
+    sums = items_of("task_offset_sums of a SubscriptionInfo", TaskId, info.task_offset_sums)
+    named = [task for task, _ in sums if task.topology_name is not None]
     if named and version < 10:
         raise WireFormatException(f"A SubscriptionInfo of version {version} cannot carry the topology of {named[0]}.")
     if version < 7:
         active = info.prev_tasks
-        values["prev_tasks"] = [_pair(task) for task in info.task_offset_sums if task in active]
-        values["standby_tasks"] = [_pair(task) for task in info.task_offset_sums if task not in active]
+        values["prev_tasks"] = [_pair(task) for task, _ in sums if task in active]
+        values["standby_tasks"] = [_pair(task) for task, _ in sums if task not in active]
     elif version < 10:
         groups: dict[int, list[tuple[int, int]]] = {}
-        for task, offsets in info.task_offset_sums.items():
+        for task, offsets in sums:
             groups.setdefault(task.subtopology, []).append((task.partition, offsets))
         values["grouped_offset_sums"] = groups.items()
     else:
-        values["offset_sums"] = [
-            (*_pair(task), offsets, task.topology_name) for task, offsets in info.task_offset_sums.items()
-        ]
+        values["offset_sums"] = [(*_pair(task), offsets, task.topology_name) for task, offsets in sums]
     return INT32.write(version, version) + SUBSCRIPTION_INFO.write(SUBSCRIPTION_INFO.record(values), version)
 
 
@@ -235,23 +237,25 @@ def encode_assignment_info(info: AssignmentInfo) -> bytes:
     Raises:
         WireFormatException: there is no such version, or a value does not fit into it (a named topology before 10).
     """
-    version = info.version
+    version = value_of("info", AssignmentInfo, info).version
     _check_assignment_version(version)
-    hosts = info.partitions_by_host
-    standby_hosts = info.standby_partitions_by_host if version >= 6 else {}
+    hosts = _by_host("partitions_by_host", info.partitions_by_host)
+    standby_hosts = _by_host("standby_partitions_by_host", info.standby_partitions_by_host if version >= 6 else {})
     topics = {
-        found.topic
-        for shown_hosts in (hosts, standby_hosts)
-        for partitions in shown_hosts.values()
-        for found in partitions
+        found.topic for shown_hosts in (hosts, standby_hosts) for _, partitions in shown_hosts for found in partitions
     }
     numbers = {topic: number for number, topic in enumerate(sorted(topics, key=java_string_key))}
     values = {
         "commonly_supported_version": info.commonly_supported_version,
-        "active_tasks": [_triple(task) for task in info.active_tasks],
+        "active_tasks": [
+            _triple(task) for task in values_of("active_tasks of an AssignmentInfo", TaskId, info.active_tasks)
+        ],
         "standby_tasks": [
-            (_triple(task), [(found.topic, found.partition) for found in partitions])
-            for task, partitions in info.standby_tasks.items()
+            (
+                _triple(task),
+                [(found.topic, found.partition) for found in _partitions_given("standby_tasks", partitions)],
+            )
+            for task, partitions in items_of("standby_tasks of an AssignmentInfo", TaskId, info.standby_tasks)
         ],
         "named_hosts": _host_records(hosts, {topic: topic for topic in topics}),
         "topics": [(number, topic) for topic, number in numbers.items()],
@@ -290,9 +294,8 @@ _NOBODY: Final = ProcessId.parse("00000000-0000-0000-0000-000000000000")
 
 
 def _check_versions(version: int, latest: int) -> None:
-    if latest == UNKNOWN_VERSION and version in (1, 2):
-        return
-    if not is_whole(version) or not is_whole(latest) or not 1 <= version <= latest:
+    are_whole = is_whole(version) and is_whole(latest)
+    if not are_whole or not (1 <= version <= latest or (latest == UNKNOWN_VERSION and version in (1, 2))):
         raise WireFormatException(
             f"The version of a SubscriptionInfo ({shown(version)}) must be from 1 to the latest that its sender supports "
             f"({shown(latest)})."
@@ -332,10 +335,22 @@ def _partitions(
         raise WireFormatException(str(error)) from None
 
 
-def _host_records(hosts: Mapping[HostInfo, tuple[TopicPartition, ...]], names: Mapping[str, Any]) -> list[Any]:
+def _partitions_given(what: str, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+    return values_of(f"partitions in the {what} of an AssignmentInfo", TopicPartition, partitions)
+
+
+_ByHost = list[tuple[HostInfo, Collection[TopicPartition]]]
+
+
+def _by_host(what: str, hosts: Mapping[HostInfo, Collection[TopicPartition]]) -> _ByHost:
+    items = items_of(f"{what} of an AssignmentInfo", HostInfo, hosts)
+    return [(host, _partitions_given(what, partitions)) for host, partitions in items]
+
+
+def _host_records(hosts: _ByHost, names: Mapping[str, Any]) -> list[Any]:
     return [
         (host.host, host.port, [(names[found.topic], found.partition) for found in partitions])
-        for host, partitions in hosts.items()
+        for host, partitions in hosts
     ]
 
 

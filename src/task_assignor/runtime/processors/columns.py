@@ -26,14 +26,14 @@ def to_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     """Names as they were given: several, one, or None for all.
 
     Raises:
-        TopologyException: they are no names.
+        TopologyException: they are no list of names.
     """
     if columns is None or isinstance(columns, str):
         return None if columns is None else (columns,)
-    found = tuple(columns) if isinstance(columns, Iterable) else (columns,)
-    if not all(isinstance(one, str) for one in found):
-        raise TopologyException(f"Columns ({shown(columns)}) must be given by their names, such as ['shop', 'price'].")
-    return found
+    names = tuple(columns) if isinstance(columns, Iterable) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise TopologyException(f"The columns ({shown(columns)}) must be a list of names, or None: all of them.")
+    return names
 
 
 def plain(field: pa.Field) -> pa.Field:
@@ -166,8 +166,10 @@ def result_columns(
         suffix: added to the name of a right column that the left side has too.
 
     Raises:
-        TopologyException: a column is not there, or a name is there twice.
+        TopologyException: a column is not there, or a name is there twice; or the suffix is no text.
     """
+    if not isinstance(suffix, str):  # None would be the end of a name
+        raise TopologyException(f"{where}: the suffix ({shown(suffix)}) must be a string.")
     key_fields = tuple(
         _key_field(plain(left.schema.field(one)), plain(right.schema.field(other)))
         for one, other in zip(left.key, right.key, strict=True)

@@ -29,6 +29,7 @@ from task_assignor.runtime.processors.records import BoolArray, Int64Array, vali
 from task_assignor.runtime.processors.tables import Moments, Updates, table_store, values_at
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.checks import check_flag
 
 _LOOKUPS: Final = ("inner", "left")
 _PAIRS: Final = ("inner", "left", "outer")
@@ -74,6 +75,7 @@ class StreamTableJoin:
 
     def __attrs_post_init__(self) -> None:
         _check(self._where, self.stream, self.table, self.how, _LOOKUPS, self.bad_records)
+        check_flag("table_first of a StreamTableJoin", self.table_first, error=TopologyException)
 
     @property
     def _where(self) -> str:

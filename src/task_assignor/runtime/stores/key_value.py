@@ -24,6 +24,7 @@ from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
 from task_assignor.runtime.stores.rows import Change, Rows
 from task_assignor.runtime.stores.store import Store, check_store_name, described, with_changelog
+from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
 
 DELETED: Final = "__deleted"
@@ -62,6 +63,8 @@ class KeyValueStoreSpec:
 
     def __attrs_post_init__(self) -> None:
         check_store_name(self.name)
+        check_flag("logged of the store", self.logged, self.name, StoreException)
+        check_flag("on_disk of the store", self.on_disk, self.name, StoreException)
         for what, schema in (("key", self.key), ("value", self.value)):
             if not isinstance(schema, pa.Schema):
                 raise StoreException(f"The {what} ({schema!r}) of store {self.name} must be a pyarrow.Schema.")
@@ -257,10 +260,26 @@ class KeyValueStore(Store):
 
         Returns:
             One row per key, in the order of the keys; null where a key is missing.
+
+        Raises:
+            StoreException: it is neither, or of another type.
         """
         if not isinstance(keys, pa.Table):
-            keys = pa.table([keys], names=self._spec.key.names[:1])
+            keys = self._table_of_column(keys)
         return self.find(keys)[0]
+
+    def _table_of_column(self, keys: object) -> pa.Table:
+        wrong = StoreException(
+            f"The keys ({shown(keys)}) to look up in the store {self.name} must be a pyarrow.Table with the key columns, or one "
+            "column. Maybe get(key), for one key."
+        )
+        # Arrow would take a text for its letters.
+        if isinstance(keys, str | bytes):
+            raise wrong
+        try:
+            return pa.table([keys], names=self._spec.key.names[:1])
+        except (pa.ArrowException, TypeError, ValueError, KeyError):
+            raise wrong from None
 
     def find(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """What `lookup` gives, and which of the keys are there: all value columns of a key may be null."""

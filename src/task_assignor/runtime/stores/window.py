@@ -33,6 +33,9 @@ from task_assignor.runtime.stores.store import (
     with_changelog,
     write_part,
 )
+from task_assignor.sdk.checks import check_flag
+from task_assignor.sdk.integers import plain_int
+from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,6 +72,9 @@ class WindowStoreSpec:
         name: name of the store, unique in the topology.
         time: column of int64 milliseconds.
         logged: its changes are kept in a changelog, so that another client can rebuild it.
+
+    Raises:
+        StoreException: something of it is not allowed.
     """
 
     name: str
@@ -77,6 +83,9 @@ class WindowStoreSpec:
 
     def __attrs_post_init__(self) -> None:
         check_store_name(self.name)
+        if not (isinstance(self.time, str) and self.time):
+            raise StoreException(f"The time ({shown(self.time)}) of store {self.name} must be the name of a column.")
+        check_flag("logged of the store", self.logged, self.name, StoreException)
 
     @property
     def fingerprint(self) -> str:
@@ -310,15 +319,33 @@ class WindowStore(Store):
         self._become(schema=schema, segments=segments)
 
     def observe(self, time_ms: int) -> None:
-        """Move the stream time forward; an older time changes nothing."""
+        """Move the stream time forward; an older time changes nothing.
+
+        Raises:
+            StoreException: it is not an int.
+        """
+        time_ms = self._time_given(time_ms)
         if self.stream_time is None or time_ms > self.stream_time:
             self._become(stream_time=time_ms)
 
     def expire(self, before_ms: int) -> None:
-        """Forget the rows older than `before_ms`, those too that are added later in this batch; an older one changes nothing."""
+        """Forget the rows older than `before_ms`, those too that are added later in this batch; an older one changes nothing.
+
+        Raises:
+            StoreException: it is not an int.
+        """
+        before_ms = self._time_given(before_ms)
         if self.expired_before is None or before_ms > self.expired_before:
             self._become(expired_before=before_ms)
         self._forget()
+
+    def _time_given(self, time_ms: object) -> int:
+        time = plain_int(time_ms)
+        if type(time) is not int:
+            raise StoreException(
+                f"The time ({shown(time_ms)}) for the store {self.name} must be an int of milliseconds since the epoch."
+            )
+        return time
 
     def _become(self, **changes: Any) -> None:
         self._state = self._state._replace(**changes)
