@@ -169,6 +169,7 @@ def test_ctrl_c_ends_the_jobs_of_a_topic_and_the_users_group_stays_as_it_was(
         ({"key": ["ratio"]}, "double cannot be a key"),
         ({"partitions": 0}, "must be an int of at least 1"),
         ({"sort_by_timestamp": True}, "Maybe add timestamp="),
+        ({"sort_by_timestamp": "no"}, r"sort_by_timestamp \('no'\) must be True or False"),
         ({"segment_rows": 0}, "must be an int of at least 1"),
         ({"segment_rows": "many"}, r"segment_rows \('many'\) must be an int of at least 1"),
         ({"key": "number", "racks": ["eu-1"]}, "2 partitions, but racks for 1"),
@@ -208,6 +209,8 @@ def test_reading_gives_back_the_rows_with_partition_and_offset(
     topic = write_topic(frame, tmp_path, "t", key=["key"], partitions=3, segment_rows=2_000)
 
     found = read_topic(spark, tmp_path, "t", with_offsets=True)
+    with pytest.raises(TopicException, match=r"The with_offsets \('no'\) must be True or False"):
+        read_topic(spark, tmp_path, "t", with_offsets="no")  # type: ignore[arg-type]
 
     assert found.dtypes == [
         ("key", "bigint"),
