@@ -341,7 +341,8 @@ def check_kept(connection: Connection, needed: Ends, partitions_of: Callable[[st
         KafkaClusterException: the cluster does not answer, or refuses.
     """
     for topic, of_topic in sorted(needed.items()):
-        there = [partition for partition in sorted(of_topic) if partition < partitions_of(topic)]
+        count = partitions_of(topic)
+        there = [partition for partition in sorted(of_topic) if partition < count]
         ends = dict(zip(there, high_watermarks(connection, topic, there), strict=True)) if there else {}
         for partition, (before, task) in sorted(of_topic.items()):
             check_end(topic, partition, ends.get(partition, 0), task, before)
