@@ -308,6 +308,8 @@ class Connection:
         patience = self.patience(what)
         timeout = _FIRST_ANSWER_S
         while True:
+            # Somebody else may let go of it meanwhile, and then it never answers.
+            held = self.admin
             try:
                 answer = ask(min(timeout, max(patience.silent_s, _WAIT_S), self.request_s))
             except KafkaException as error:
@@ -319,7 +321,7 @@ class Connection:
                 problem = None
             else:
                 return answer
-            self.admin.poll(0)  # tells of refusals
+            held.poll(0)  # tells of refusals
             patience.check(problem and text_of(problem), state)
             self._forget_clients()
             timeout *= 2
