@@ -104,6 +104,24 @@ def test_what_a_client_has_left_open_is_ended(place: Place) -> None:
         lost.commit_transaction(PATIENCE_S)
 
 
+def test_for_all_clients_of_a_machine_that_is_lost_one_permit_is_enough(place: Place) -> None:
+    """There was one for each, one after the other: with thirty of them their tasks stood still for eight seconds."""
+    driver = place.driver()
+    permit = driver.renewed(1)
+    lost = place.begun("client-7", permit)
+    for number in range(30):
+        driver.membership.renew(number + 2, f"client-{number}")
+    numbers: list[int] = []
+    while not numbers or numbers[-1] < 31:
+        found = driver.told.get(timeout=PATIENCE_S)
+        assert isinstance(found, Renewed), found
+        numbers.append(found.number)
+    # It may have looked when not all of them were wanted.
+    assert len(numbers) <= 3, numbers
+    with pytest.raises(KafkaException, match="_FENCED"):
+        lost.commit_transaction(PATIENCE_S)
+
+
 def test_brokers_keep_the_offsets_of_all_sources(kafka_cluster: KafkaCluster, unique: Unique) -> None:
     """Of a group with members they forget, after a week, those of topics that no member wants (KIP-211)."""
     servers, group = kafka_cluster.bootstrap_servers, unique("group")

@@ -23,7 +23,7 @@ import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics.committed import transactional_id
+from task_assignor.kafka.topics.committed import end_those_of
 from task_assignor.kafka.topics.connection import Connection, text_of
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CommitLogException
@@ -93,9 +93,9 @@ class Membership:
     def _run(self, told: Callable[[Renewed | StreamsException], None]) -> None:
         try:
             while (wanted := self._next()) is not None:
-                if wanted.number >= 0 and not self._renew(wanted.client):
+                if wanted and not self._renew(sorted({each.client for each in wanted} - {""})):
                     return
-                told(Renewed(self._permit, max(wanted.number, 0)))
+                told(Renewed(self._permit, max((each.number for each in wanted), default=0)))
         except StreamsException as error:
             told(error)
         except BaseException as error:  # noqa: BLE001 (nobody else would hear of it)
@@ -106,13 +106,17 @@ class Membership:
             if self._member is not None:
                 self._member.close()
 
-    def _next(self) -> _Wanted | None:
-        """What is to be done next; of the number -1: brokers have given another permit by themselves."""
+    def _next(self) -> list[_Wanted] | None:
+        """All that is wanted by now; none: brokers have given another permit by themselves; None: it is over."""
         while True:
             with suppress(queue.Empty):
-                return self._wanted.get(timeout=0 if self._member is not None else None)
+                found = [self._wanted.get(timeout=0 if self._member is not None else None)]
+                # When a machine is lost all of its clients are, and one permit is enough.
+                found += [self._wanted.get() for _ in range(self._wanted.qsize())]
+                known = [each for each in found if each is not None]
+                return known if len(known) == len(found) else None
             if self._poll(_POLL_S):
-                return _Wanted(-1, "")
+                return []
 
     def _poll(self, seconds: float) -> bool:
         """Be a member for so long; True: there is another permit.
@@ -170,7 +174,7 @@ class Membership:
             return ""
         return next((str(each.member_id) for each in found.members if each.group_instance_id == INSTANCE), "")
 
-    def _renew(self, client: str) -> bool:
+    def _renew(self, clients: Sequence[str]) -> bool:
         """Take the place; False: it is not wanted any more.
 
         Raises:
@@ -215,9 +219,6 @@ class Membership:
             patience.check(problem)
         self._member = member
         self._take(member)
-        if client:
-            # What it has left open: nobody is told the offsets before, nor reads what comes after it. It can begin nothing new by now.
-            name = transactional_id(self._application_id, client)
-            producer = self._connection.producer({"transactional.id": name})
-            self._connection.ask(f"end the transactions {name}", producer.init_transactions)
+        # What they have left open: nobody is told the offsets before, nor reads what comes after it. They can begin nothing new by now.
+        end_those_of(self._connection, self._application_id, clients)
         return True
