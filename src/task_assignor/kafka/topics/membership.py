@@ -15,6 +15,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -65,6 +66,8 @@ class Membership:
         self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._member: Consumer | None = None
         self._permit = b""
+        self._seen_at = 0.0
+        """When brokers have answered last who was asked whether they still do, in seconds of the monotonic clock."""
         self._thread: threading.Thread | None = None
         self._is_over = threading.Event()
 
@@ -123,10 +126,15 @@ class Membership:
 
         Raises:
             CommitLogException: another run is the member now.
+            KafkaClusterException: brokers do not answer for too long, or refuse.
         """
         member = self._member
         assert member is not None
         self._heard(member.poll(seconds))
+        if time.monotonic() - self._seen_at > _SESSION_MS / 1000:
+            # Those who have not heard of it for that long let clients commit nothing, who wait for another permit, and would for ever.
+            self._connection.ask(f"stay the member of the group {self._application_id}", self._describe)
+            self._seen_at = time.monotonic()
         # It loses the place when brokers have not heard of it for too long, and takes it again by itself.
         return self._has_joined(member) and self._take(member)
 
@@ -164,15 +172,26 @@ class Membership:
         self._permit = permit
         return is_new
 
-    def _holder(self) -> str:
-        """Member id of who has the place, as far as brokers say it now; "": nobody, or they do not."""
+    def _describe(self, timeout: float) -> Sequence[Any]:
+        """The members of the group."""
         # It must not be let go of before it has answered.
         admin = self._connection.admin
+        asked = admin.describe_consumer_groups([self._application_id], request_timeout=timeout)
         try:
-            found = admin.describe_consumer_groups([self._application_id])[self._application_id].result(_ENDS_S)
+            members: Sequence[Any] = asked[self._application_id].result(timeout).members
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            raise
+        return members
+
+    def _holder(self) -> str:
+        """Member id of who has the place, as far as brokers say it now; "": nobody, or they do not."""
+        try:
+            members = self._describe(_ENDS_S)
         except (KafkaException, TimeoutError):
             return ""
-        return next((str(each.member_id) for each in found.members if each.group_instance_id == INSTANCE), "")
+        return next((str(each.member_id) for each in members if each.group_instance_id == INSTANCE), "")
 
     def _renew(self, clients: Sequence[str]) -> bool:
         """Take the place; False: it is not wanted any more.
@@ -217,7 +236,7 @@ class Membership:
                 return False
             problem = self._heard(member.poll(_POLL_S)) or problem
             patience.check(problem)
-        self._member = member
+        self._member, self._seen_at = member, time.monotonic()
         self._take(member)
         # What they have left open: nobody is told the offsets before, nor reads what comes after it. They can begin nothing new by now.
         end_those_of(self._connection, self._application_id, clients)
