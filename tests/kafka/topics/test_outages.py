@@ -162,6 +162,12 @@ def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
         assert said in str(one._failure(fenced, "task 0_0"))
 
 
+def test_of_a_partition_that_is_not_there_any_more_that_is_said() -> None:
+    """It was told to be another client's doing."""
+    error = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+    assert "or created it anew with fewer partitions" in str(_committer()._failure(error, "task 0_0"))
+
+
 def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had lost its coordinator while a broker stood still for 12 s: the run ended, though the broker answered all others."""
     monkeypatch.setattr(committing, "_SPARE_S", 0.0)

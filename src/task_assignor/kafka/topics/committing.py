@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import attrs
@@ -277,18 +277,15 @@ class Committer:
         try:
             producer.begin_transaction()
             for each in group:
-                self._produce(producer, each)
+                with self._alone(KafkaException, SystemError, KafkaClusterException):
+                    self._produce(producer, each)
             self._flush(producer, f"write the records of {_tasks(group)}")
             refusal = next((each.refusal for each in group if each.refusal is not None), None)
             if refusal is not None and refusal.code() in REFUSED:
                 # Else it would only be known that a record is not there, as after an outage.
                 raise KafkaException(refusal)
-            try:
+            with self._alone():
                 offsets = [offset for each in group for offset in each.offsets(each.ends)]
-            except BaseException as error:
-                # Another task's may be as they should be.
-                self._abort()
-                raise _RefusedError(error) from error
             is_sure = self._repeat(
                 producer, what, lambda timeout: producer.send_offsets_to_transaction(offsets, permit, timeout)
             )
@@ -300,6 +297,21 @@ class Committer:
             raise
         if not is_sure:
             self._make_sure(offsets, what)
+
+    @contextmanager
+    def _alone(self, *others: type[Exception]) -> Iterator[None]:
+        """What is raised inside has to do with one task, and what others have made may be as it should be; but for these errors.
+
+        Raises:
+            _RefusedError: it was; the transaction is over.
+        """
+        try:
+            yield
+        except others:
+            raise
+        except BaseException as error:
+            self._abort()
+            raise _RefusedError(error) from error
 
     def _see_who_may(self, group: Sequence[Batch], permits: int, first: int) -> None:
         """See to it that a batch is still the next one of its task.
