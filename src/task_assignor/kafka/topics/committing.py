@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -40,6 +40,11 @@ _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
+_PIECE_BYTES: Final = 1_000_000
+"""librdkafka's own: so much goes to a partition in one piece, which brokers refuse if it is more than they take for one record."""
+_LEAST_PIECE_BYTES: Final = 2_000
+_SMALLER: Final = 8
+"""So many times smaller are the pieces when one was refused. Kafka's own producer cuts such a piece in two, and librdkafka does not."""
 _TOGETHER: Final = 64 << 20
 """So many bytes are committed together, or those of one task."""
 _GAP_S: Final = 0.005
@@ -114,6 +119,7 @@ class Committer:
         self._first = 0
         """Orders of earlier generations count no more."""
         self._producer: Producer | None = None
+        self._piece_bytes = _PIECE_BYTES
         self._number = 0
         """How many producers have been made."""
         self._begun = 0.0
@@ -168,6 +174,7 @@ class Committer:
                         "transactional.id": self._transactional_id,
                         "compression.type": "lz4",
                         "linger.ms": 5,
+                        "batch.size": self._piece_bytes,
                         "message.max.bytes": _MOST_BYTES,
                     }
                 )
@@ -291,7 +298,9 @@ class Committer:
             )
             is_sure &= self._repeat(producer, what, producer.commit_transaction)
         except (KafkaException, SystemError) as error:
-            raise self._failure(refusal_of(error), _tasks(group)) from error
+            found = refusal_of(error)
+            self._see_pieces(found, group)
+            raise self._failure(found, _tasks(group)) from error
         except KafkaClusterException:
             self._end()
             raise
@@ -312,6 +321,26 @@ class Committer:
         except BaseException as error:
             self._abort()
             raise _RefusedError(error) from error
+
+    def _see_pieces(self, error: KafkaException, group: Sequence[Batch]) -> None:
+        """A piece of many records may be too large where none of them is.
+
+        Raises:
+            TaskMigratedException: it may have been; with another producer, which cuts smaller ones, the tasks begin anew.
+        """
+        found = error.args[0]
+        if found.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return
+        records = [record for batch in group for record in batch.records]
+        least = max(_LEAST_PIECE_BYTES, *(len(value or b"") for _, value, *_ in records))
+        most = max(Counter((topic, partition) for topic, _, _, partition, _ in records).values(), default=0)
+        if most > 1 and self._piece_bytes > least:
+            self._piece_bytes = max(self._piece_bytes // _SMALLER, least)
+            # Who begins anew ends the transaction.
+            self._end()
+            raise TaskMigratedException(
+                f"The results of {_tasks(group)} were refused: {text_of(found)}. They are written in pieces of {self._piece_bytes} bytes now."
+            ) from error
 
     def _see_who_may(self, group: Sequence[Batch], permits: int, first: int) -> None:
         """See to it that a batch is still the next one of its task.
