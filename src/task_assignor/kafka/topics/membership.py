@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.committed import end_those_of
-from task_assignor.kafka.topics.connection import Connection, text_of
+from task_assignor.kafka.topics.connection import UNLIMITED_S, Connection, text_of
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.results import Renewed
@@ -174,9 +174,8 @@ class Membership:
 
     def _describe(self, timeout: float) -> Sequence[Any]:
         """The members of the group."""
-        # It must not be let go of before it has answered.
         admin = self._connection.admin
-        asked = admin.describe_consumer_groups([self._application_id], request_timeout=timeout)
+        asked = admin.describe_consumer_groups([self._application_id], request_timeout=UNLIMITED_S)
         try:
             members: Sequence[Any] = asked[self._application_id].result(timeout).members
         except KafkaException as error:
