@@ -6,8 +6,12 @@ import random
 
 import pytest
 
+from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics.committed import Committed, committed_of
+from task_assignor.kafka.topics import committed
+from task_assignor.kafka.topics.committed import Committed, check_kept, committed_of
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.sdk import TaskId
 
 
 @pytest.mark.parametrize(("partitions", "rounded_to"), [(1, 1), (300, 1), (900, 1), (1_500, 256), (4_000, 65_536)])
@@ -49,3 +53,18 @@ def test_what_older_versions_have_committed_is_read() -> None:
     assert committed_of("group", 0, {"in": (2, older)}).written == {}
     with pytest.raises(KafkaClusterException, match=r"the topic in, partition 3, but this application has not done it"):
         committed_of("group", 3, {"in": (2, "")})
+
+
+def test_brokers_are_asked_once_how_many_partitions_a_topic_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were for each partition: with a thousand of them each run began, and ended, 18 s later."""
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    monkeypatch.setattr(committed, "high_watermarks", lambda *given: [7] * len(given[-1]))
+    asked: list[str] = []
+
+    def partitions_of(topic: str) -> int:
+        asked.append(topic)
+        return 1_000
+
+    needed = {topic: {number: (7, TaskId(0, number)) for number in range(1_000)} for topic in ("a", "b")}
+    check_kept(connection, needed, partitions_of)
+    assert asked == ["a", "b"]

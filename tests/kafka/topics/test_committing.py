@@ -58,6 +58,8 @@ class FakeProducer:
         self._topics = []
 
     def produce(self, topic: str, value: bytes, key: bytes, *, partition: int, on_delivery: Any = None) -> None:
+        if not isinstance(value, bytes):
+            raise TypeError("argument 2 must be read-only bytes-like object")
         self._topics.append(topic)
         self._written += 1
         if on_delivery is not None:
@@ -143,6 +145,20 @@ def test_one_whose_offsets_cannot_be_told_is_told_and_the_others_are_committed(m
     assert isinstance(found[0], IndexError)
     assert found[1] is None
     assert producer.committed == [["good", "good"]]
+
+
+def test_one_whose_serde_gives_no_bytes_is_told_and_the_others_are_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tasks of the client were told, those of other outputs, too, and whoever was heard first was blamed; the transaction stayed open."""
+    producer = FakeProducer()
+    committer = a_committer(producer, monkeypatch)
+    good, bad = a_batch(committer, "good", 1), a_batch(committer, "bad", 2)
+    value: Any = bytearray(b"v")
+    bad.records = [("bad", value, b"k", 0, -1)]
+    committer._commit_all([good, bad])
+    assert isinstance(bad.error, TypeError)
+    assert good.error is None
+    assert producer.committed == [["good", "good"]]
+    assert producer.aborted == 2
 
 
 def test_with_a_newer_permit_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.membership import Membership
 from task_assignor.runtime.errors import CommitLogException
@@ -104,6 +105,24 @@ def test_what_a_client_has_left_open_is_ended(place: Place) -> None:
         lost.commit_transaction(PATIENCE_S)
 
 
+def test_for_all_clients_of_a_machine_that_is_lost_one_permit_is_enough(place: Place) -> None:
+    """There was one for each, one after the other: with thirty of them their tasks stood still for eight seconds."""
+    driver = place.driver()
+    permit = driver.renewed(1)
+    lost = place.begun("client-7", permit)
+    for number in range(30):
+        driver.membership.renew(number + 2, f"client-{number}")
+    numbers: list[int] = []
+    while not numbers or numbers[-1] < 31:
+        found = driver.told.get(timeout=PATIENCE_S)
+        assert isinstance(found, Renewed), found
+        numbers.append(found.number)
+    # It may have looked when not all of them were wanted.
+    assert len(numbers) <= 3, numbers
+    with pytest.raises(KafkaException, match="_FENCED"):
+        lost.commit_transaction(PATIENCE_S)
+
+
 def test_brokers_keep_the_offsets_of_all_sources(kafka_cluster: KafkaCluster, unique: Unique) -> None:
     """Of a group with members they forget, after a week, those of topics that no member wants (KIP-211)."""
     servers, group = kafka_cluster.bootstrap_servers, unique("group")
@@ -162,3 +181,17 @@ def test_a_driver_that_ends_while_brokers_are_away_does_not_take_the_place_later
     assert driver.membership._thread is not None
     driver.membership._thread.join(PATIENCE_S)
     assert not driver.membership._thread.is_alive()
+
+
+def test_a_driver_that_no_broker_answers_any_more_says_so(unique: Unique) -> None:
+    """Its clients, whom they may answer, waited for another permit for ever: brokers take no commits of a group that has lost its member."""
+    with KafkaCluster() as cluster:
+        topic, group = unique("topic"), unique("group")
+        make_topics(cluster.bootstrap_servers, topic, partitions=1)
+        driver = Driver(cluster.bootstrap_servers, group, [topic], timeout_ms=8_000)
+        driver.renewed(1)
+        cluster.kill(0)
+        found = driver.told.get(timeout=PATIENCE_S)
+        driver.membership.close()
+    assert isinstance(found, KafkaClusterException), found
+    assert f"Cannot stay the member of the group {group}: the cluster at" in str(found)

@@ -16,14 +16,15 @@ from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopics, committing
 from task_assignor.kafka.topics.committed import committed_of
 from task_assignor.kafka.topics.committing import Committer
-from task_assignor.kafka.topics.connection import Connection, _Lines, within
+from task_assignor.kafka.topics.connection import Connection, _Lines, answers, within
 from task_assignor.kafka.topics.failures import refusal_of
 from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
@@ -159,6 +160,12 @@ def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
     ):
         one._begun = time.monotonic() - age
         assert said in str(one._failure(fenced, "task 0_0"))
+
+
+def test_of_a_partition_that_is_not_there_any_more_that_is_said() -> None:
+    """It was told to be another client's doing."""
+    error = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+    assert "or created it anew with fewer partitions" in str(_committer()._failure(error, "task 0_0"))
 
 
 def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,3 +556,24 @@ def test_a_broker_that_stays_away_ends_the_run(unique: Unique, tmp_path: Path) -
                 application.run(at_commit(2, lambda: cluster.kill(0)))
     except KafkaUnavailableError as error:
         missing(str(error))
+
+
+def test_who_asks_gets_its_answer_though_another_thread_lets_go_of_the_clients(
+    frail_cluster: KafkaCluster, unique: Unique
+) -> None:
+    """It waited three seconds in vain; where one partition had no leader for a while all threads did, again and again."""
+    servers, topic = frail_cluster.bootstrap_servers, unique("topic")
+    make_topics(servers, topic, partitions=1)
+    connection = Connection(ClientSettings.of({"bootstrap.servers": servers}), 60_000)
+    tries = 0
+
+    def ask(timeout: float) -> list[int]:
+        nonlocal tries
+        tries += 1
+        asked: Any = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+        futures = connection.admin.list_offsets(asked, request_timeout=timeout)
+        connection._forget_clients()
+        return [found.offset for found in answers(futures, timeout).values()]
+
+    assert connection.ask("read the end", ask) == [0]
+    assert tries == 1

@@ -15,13 +15,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor.kafka.topics.purging import Needed
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.runtime.errors import CorruptLogException
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import wait_until
-from tests.kafka.topics.records import PARTITIONS, ends_of, killer
+from tests.kafka.fixtures import make_topics, wait_until
+from tests.kafka.topics.records import PARTITIONS, ends_of, killer, starts_of, write_records
 from tests.kafka.topics.test_sinks import Join
-from tests.runtime.support import QUICK
+from tests.runtime.support import QUICK, stream
 
 Unique = Callable[[str], str]
 SMALL = attrs.evolve(QUICK, max_batch_rows=20)
@@ -57,6 +59,35 @@ def test_all_but_the_last_goes_when_all_has_expired() -> None:
     needed.expire(100)
     assert needed.first == 9
     assert needed.newest == 10
+
+
+def test_what_is_known_of_a_long_window_does_not_grow_with_its_batches() -> None:
+    """All batches of a window of a day were remembered, one by one, and copied with each batch."""
+    needed = Needed()
+    for end in range(1, 100_001):
+        needed.add(end, end)
+        needed.expire(end - 50_000)
+    assert len(needed.blocks) < 2_000
+    assert needed.newest == 100_000
+    assert 49_000 < needed.first < 50_000
+
+
+@pytest.mark.kafka
+def test_records_are_removed_again_when_an_answer_was_lost(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    """Clients are let go of when brokers have been away, and do not answer any more: nothing was ever removed from there on."""
+    servers, topic = kafka_cluster.bootstrap_servers, unique("changelog")
+    make_topics(servers, topic, partitions=1)
+    write_records(servers, topic, stream(20, 3, seed=1), partitions=1)
+    connection = Connection(ClientSettings.of({"bootstrap.servers": servers}), 60_000)
+    purging = Purging(connection, topic, 0)
+    purging.remove(6, 6)
+    connection._forget_clients()
+
+    def is_removed() -> bool:
+        purging.remove(12, 12)
+        return starts_of(servers, topic) == [12]
+
+    wait_until(is_removed, "what was asked for later is removed, too", seconds=20)
 
 
 @pytest.mark.kafka

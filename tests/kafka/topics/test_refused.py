@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import admin
 
+from task_assignor.kafka.topics import KafkaTopic
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.topics.test_sinks import Counting, Unique
+from tests.kafka.topics.records import records_of
+from tests.kafka.topics.test_sinks import Counting, Unique, pass_on
 
 pytestmark = pytest.mark.kafka
+SMALL: dict[str, Any] = {"max.message.bytes": "6000"}
 
 
 def test_a_change_of_a_store_that_is_too_large_is_not_tried_again_and_the_reason_is_said(
@@ -30,3 +35,15 @@ def test_a_change_of_a_store_that_is_too_large_is_not_tried_again_and_the_reason
     said = r"The results of task 0_. cannot be written: .*\(MSG_SIZE_TOO_LARGE\)\. Maybe a row is larger than"
     with pytest.raises(StreamsException, match=said):
         counting.run(tmp_path / "run")
+
+
+def test_many_rows_that_are_small_are_written_where_brokers_take_little_at_once(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """The run ended, and a row was said to be too large: librdkafka writes up to a megabyte at once, whatever brokers take."""
+    schema = pa.schema([("k", pa.string())])
+    source, output = KafkaTopic(unique("source"), schema, "k"), KafkaTopic(unique("small"), schema, "k")
+    values = [b'{"k":"%b"}' % os.urandom(50).hex().encode() for _ in range(4_000)]
+    pass_on(kafka_cluster, source, output, values, tmp_path / "run", **SMALL)
+    found = records_of(kafka_cluster.bootstrap_servers, output.name)
+    assert sorted(value or b"" for _, value in found) == sorted(values)

@@ -269,12 +269,20 @@ def end_transactions(
     if not held:
         return
     _log.info("Transactions of tasks %s were left open by an earlier run; they are ended", ", ".join(map(str, held)))
-    names = sorted({*map(str, held), *clients()})
+    end_those_of(connection, application_id, sorted({*map(str, held), *clients()}))
+
+
+def end_those_of(connection: Connection, application_id: str, names: Collection[str]) -> None:
+    """End what transactions of these clients, or tasks in places of their own, are open.
+
+    Raises:
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
 
     def end(who: str) -> None:
         name = transactional_id(application_id, who)
         producer = connection.producer({"transactional.id": name})
-        connection.ask(f"end the transaction {name}", producer.init_transactions)
+        connection.ask(f"end the transactions {name}", producer.init_transactions)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(end, names):
@@ -341,7 +349,8 @@ def check_kept(connection: Connection, needed: Ends, partitions_of: Callable[[st
         KafkaClusterException: the cluster does not answer, or refuses.
     """
     for topic, of_topic in sorted(needed.items()):
-        there = [partition for partition in sorted(of_topic) if partition < partitions_of(topic)]
+        count = partitions_of(topic)
+        there = [partition for partition in sorted(of_topic) if partition < count]
         ends = dict(zip(there, high_watermarks(connection, topic, there), strict=True)) if there else {}
         for partition, (before, task) in sorted(of_topic.items()):
             check_end(topic, partition, ends.get(partition, 0), task, before)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -41,6 +41,11 @@ _SPARE_S: Final = 5.0
 """So much longer than it says may a call of confluent-kafka take before it counts as stuck."""
 _MOST_BYTES: Final = 1_000_000_000
 """librdkafka's greatest: how large a record may be, brokers say."""
+_PIECE_BYTES: Final = 1_000_000
+"""librdkafka's own: so much goes to a partition in one piece, which brokers refuse if it is more than they take for one record."""
+_LEAST_PIECE_BYTES: Final = 2_000
+_SMALLER: Final = 8
+"""So many times smaller are the pieces when one was refused. Kafka's own producer cuts such a piece in two, and librdkafka does not."""
 _TOGETHER: Final = 64 << 20
 """So many bytes are committed together, or those of one task."""
 _OFFSETS_AT_ONCE: Final = 512 << 10
@@ -120,6 +125,7 @@ class Committer:
         self._first = 0
         """Orders of earlier generations count no more."""
         self._producer: Producer | None = None
+        self._piece_bytes = _PIECE_BYTES
         self._number = 0
         """How many producers have been made."""
         self._begun = 0.0
@@ -174,6 +180,7 @@ class Committer:
                         "transactional.id": self._transactional_id,
                         "compression.type": "lz4",
                         "linger.ms": 5,
+                        "batch.size": self._piece_bytes,
                         "message.max.bytes": _MOST_BYTES,
                     }
                 )
@@ -283,29 +290,63 @@ class Committer:
         try:
             producer.begin_transaction()
             for each in group:
-                self._produce(producer, each)
+                with self._alone(KafkaException, SystemError, KafkaClusterException):
+                    self._produce(producer, each)
             self._flush(producer, f"write the records of {_tasks(group)}")
             refusal = next((each.refusal for each in group if each.refusal is not None), None)
             if refusal is not None and refusal.code() in REFUSED:
                 # Else it would only be known that a record is not there, as after an outage.
                 raise KafkaException(refusal)
-            try:
+            with self._alone():
                 offsets = [offset for each in group for offset in each.offsets(each.ends)]
-            except BaseException as error:
-                # Another task's may be as they should be.
-                self._abort()
-                raise _RefusedError(error) from error
             is_sure = True
             for part in _in_parts(offsets, self._application_id):
                 is_sure &= self._repeat(producer, what, partial(producer.send_offsets_to_transaction, part, permit))
             is_sure &= self._repeat(producer, what, producer.commit_transaction)
         except (KafkaException, SystemError) as error:
-            raise self._failure(refusal_of(error), _tasks(group)) from error
+            found = refusal_of(error)
+            self._see_pieces(found, group)
+            raise self._failure(found, _tasks(group)) from error
         except KafkaClusterException:
             self._end()
             raise
         if not is_sure:
             self._make_sure(offsets, what)
+
+    @contextmanager
+    def _alone(self, *others: type[Exception]) -> Iterator[None]:
+        """What is raised inside has to do with one task, and what others have made may be as it should be; but for these errors.
+
+        Raises:
+            _RefusedError: it was; the transaction is over.
+        """
+        try:
+            yield
+        except others:
+            raise
+        except BaseException as error:
+            self._abort()
+            raise _RefusedError(error) from error
+
+    def _see_pieces(self, error: KafkaException, group: Sequence[Batch]) -> None:
+        """A piece of many records may be too large where none of them is.
+
+        Raises:
+            TaskMigratedException: it may have been; with another producer, which cuts smaller ones, the tasks begin anew.
+        """
+        found = error.args[0]
+        if found.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return
+        records = [record for batch in group for record in batch.records]
+        least = max(_LEAST_PIECE_BYTES, *(len(value or b"") for _, value, *_ in records))
+        most = max(Counter((topic, partition) for topic, _, _, partition, _ in records).values(), default=0)
+        if most > 1 and self._piece_bytes > least:
+            self._piece_bytes = max(self._piece_bytes // _SMALLER, least)
+            # Who begins anew ends the transaction.
+            self._end()
+            raise TaskMigratedException(
+                f"The results of {_tasks(group)} were refused: {text_of(found)}. They are written in pieces of {self._piece_bytes} bytes now."
+            ) from error
 
     def _see_who_may(self, group: Sequence[Batch], permits: int, first: int) -> None:
         """See to it that a batch is still the next one of its task.

@@ -28,6 +28,9 @@ _WAIT_S: Final = 0.2
 _LOOK_S: Final = 1.0
 _FIRST_ANSWER_S: Final = 3.0
 """So long is waited for a first answer, and twice as long each time after that: refusals are noticed in between."""
+UNLIMITED_S: Final = 3_600.0
+"""The time that librdkafka is given for what is asked of a group's coordinator, however long it is waited for: when its own time is over, and the
+answer comes later, it aborts the process (rd_kafka_enq_once_del_source_return). Who is let go of before aborts nothing."""
 _SILENCE_S: Final = 5.0
 """So long may a broker be away before a word is said."""
 _OF_CONNECTIONS: Final = frozenset({"FAIL"})
@@ -308,6 +311,8 @@ class Connection:
         patience = self.patience(what)
         timeout = _FIRST_ANSWER_S
         while True:
+            # Somebody else may let go of it meanwhile, and then it never answers.
+            held = self.admin
             try:
                 answer = ask(min(timeout, max(patience.silent_s, _WAIT_S), self.request_s))
             except KafkaException as error:
@@ -319,7 +324,7 @@ class Connection:
                 problem = None
             else:
                 return answer
-            self.admin.poll(0)  # tells of refusals
+            held.poll(0)  # tells of refusals
             patience.check(problem and text_of(problem), state)
             self._forget_clients()
             timeout *= 2

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics.connection import Connection, answers
+from task_assignor.kafka.topics.connection import UNLIMITED_S, Connection, answers
 from task_assignor.kafka.topics.membership import INSTANCE
 from task_assignor.kafka.topics.rights import GROUP, check_rights
 from task_assignor.runtime.errors import TopicException
@@ -106,9 +106,10 @@ def check_group(connection: Connection, name: str) -> None:
     """
 
     def members(timeout: float) -> list[Any]:
-        asked = {"include_authorized_operations": True, "request_timeout": timeout}
+        asked = {"include_authorized_operations": True, "request_timeout": UNLIMITED_S}
+        admin = connection.admin
         try:
-            found = connection.admin.describe_consumer_groups([name], **asked)[name].result(timeout)
+            found = admin.describe_consumer_groups([name], **asked)[name].result(timeout)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return []

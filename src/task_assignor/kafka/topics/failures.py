@@ -9,7 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.sdk.text import duration
 
-_ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
+_ABSENT: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
+)
 BEGIN_ANEW: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001 (Kafka's names for local errors begin so): the producer has met one before
@@ -63,7 +65,7 @@ def why_ended(error: KafkaError, seconds: float, limit_ms: int) -> str:
         limit_ms: how long it may take.
     """
     if error.code() in _ABSENT:
-        return "Maybe somebody has deleted a topic that it writes."
+        return "Maybe somebody has deleted a topic that it writes, or created it anew with fewer partitions."
     if seconds * 1000 < limit_ms:
         return (
             "Either another client has taken the task over, or brokers were away for too long; if it happens again and again, another "

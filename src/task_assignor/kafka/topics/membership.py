@@ -15,6 +15,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -23,8 +24,8 @@ import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from task_assignor.kafka.errors import KafkaClusterException
-from task_assignor.kafka.topics.committed import transactional_id
-from task_assignor.kafka.topics.connection import Connection, text_of
+from task_assignor.kafka.topics.committed import end_those_of
+from task_assignor.kafka.topics.connection import UNLIMITED_S, Connection, text_of
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.results import Renewed
@@ -65,6 +66,8 @@ class Membership:
         self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._member: Consumer | None = None
         self._permit = b""
+        self._seen_at = 0.0
+        """When brokers have answered last who was asked whether they still do, in seconds of the monotonic clock."""
         self._thread: threading.Thread | None = None
         self._is_over = threading.Event()
 
@@ -93,9 +96,9 @@ class Membership:
     def _run(self, told: Callable[[Renewed | StreamsException], None]) -> None:
         try:
             while (wanted := self._next()) is not None:
-                if wanted.number >= 0 and not self._renew(wanted.client):
+                if wanted and not self._renew(sorted({each.client for each in wanted} - {""})):
                     return
-                told(Renewed(self._permit, max(wanted.number, 0)))
+                told(Renewed(self._permit, max((each.number for each in wanted), default=0)))
         except StreamsException as error:
             told(error)
         except BaseException as error:  # noqa: BLE001 (nobody else would hear of it)
@@ -106,23 +109,32 @@ class Membership:
             if self._member is not None:
                 self._member.close()
 
-    def _next(self) -> _Wanted | None:
-        """What is to be done next; of the number -1: brokers have given another permit by themselves."""
+    def _next(self) -> list[_Wanted] | None:
+        """All that is wanted by now; none: brokers have given another permit by themselves; None: it is over."""
         while True:
             with suppress(queue.Empty):
-                return self._wanted.get(timeout=0 if self._member is not None else None)
+                found = [self._wanted.get(timeout=0 if self._member is not None else None)]
+                # When a machine is lost all of its clients are, and one permit is enough.
+                found += [self._wanted.get() for _ in range(self._wanted.qsize())]
+                known = [each for each in found if each is not None]
+                return known if len(known) == len(found) else None
             if self._poll(_POLL_S):
-                return _Wanted(-1, "")
+                return []
 
     def _poll(self, seconds: float) -> bool:
         """Be a member for so long; True: there is another permit.
 
         Raises:
             CommitLogException: another run is the member now.
+            KafkaClusterException: brokers do not answer for too long, or refuse.
         """
         member = self._member
         assert member is not None
         self._heard(member.poll(seconds))
+        if time.monotonic() - self._seen_at > _SESSION_MS / 1000:
+            # Those who have not heard of it for that long let clients commit nothing, who wait for another permit, and would for ever.
+            self._connection.ask(f"stay the member of the group {self._application_id}", self._describe)
+            self._seen_at = time.monotonic()
         # It loses the place when brokers have not heard of it for too long, and takes it again by itself.
         return self._has_joined(member) and self._take(member)
 
@@ -160,17 +172,27 @@ class Membership:
         self._permit = permit
         return is_new
 
+    def _describe(self, timeout: float) -> Sequence[Any]:
+        """The members of the group."""
+        admin = self._connection.admin
+        asked = admin.describe_consumer_groups([self._application_id], request_timeout=UNLIMITED_S)
+        try:
+            members: Sequence[Any] = asked[self._application_id].result(timeout).members
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            raise
+        return members
+
     def _holder(self) -> str:
         """Member id of who has the place, as far as brokers say it now; "": nobody, or they do not."""
-        # It must not be let go of before it has answered.
-        admin = self._connection.admin
         try:
-            found = admin.describe_consumer_groups([self._application_id])[self._application_id].result(_ENDS_S)
+            members = self._describe(_ENDS_S)
         except (KafkaException, TimeoutError):
             return ""
-        return next((str(each.member_id) for each in found.members if each.group_instance_id == INSTANCE), "")
+        return next((str(each.member_id) for each in members if each.group_instance_id == INSTANCE), "")
 
-    def _renew(self, client: str) -> bool:
+    def _renew(self, clients: Sequence[str]) -> bool:
         """Take the place; False: it is not wanted any more.
 
         Raises:
@@ -213,11 +235,8 @@ class Membership:
                 return False
             problem = self._heard(member.poll(_POLL_S)) or problem
             patience.check(problem)
-        self._member = member
+        self._member, self._seen_at = member, time.monotonic()
         self._take(member)
-        if client:
-            # What it has left open: nobody is told the offsets before, nor reads what comes after it. It can begin nothing new by now.
-            name = transactional_id(self._application_id, client)
-            producer = self._connection.producer({"transactional.id": name})
-            self._connection.ask(f"end the transactions {name}", producer.init_transactions)
+        # What they have left open: nobody is told the offsets before, nor reads what comes after it. They can begin nothing new by now.
+        end_those_of(self._connection, self._application_id, clients)
         return True

@@ -15,15 +15,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from task_assignor.kafka.topics.connection import Connection, answers
+from task_assignor.kafka.topics.connection import UNLIMITED_S, Connection, answers
 from task_assignor.sdk.text import listed
 
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _COMMITTED, _ALL = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _LOOK_S: Final = 3.0
-_SPARE_S: Final = 5.0
-"""So much longer than it says may a call of confluent-kafka take."""
 
 
 def last_stable_offset(connection: Connection, topic: str, partition: int) -> int:
@@ -136,10 +134,9 @@ def _held_back(
     if not partitions:
         return []
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in partitions])
-    # Its client must not be let go of before it has answered: confluent-kafka may crash then.
     admin = connection.admin
-    futures = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=timeout)
-    found = futures[group].result(timeout + _SPARE_S).topic_partitions
+    futures = admin.list_consumer_group_offsets([asked], require_stable=True, request_timeout=UNLIMITED_S)
+    found = futures[group].result(timeout).topic_partitions
     for each in found:
         if each.error is not None and each.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
             raise KafkaException(each.error)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
 from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
+_BLOCKS: Final = 256
+"""What is needed is told in parts of about that many: all of it is copied with each batch, and a day's windows may have a million batches."""
 
 
 @attrs.define
@@ -51,8 +54,12 @@ class Needed:
             newest: newest time of their rows, ms; None: they have none.
         """
         times = [time for time in (self.newest, newest) if time is not None]
-        if times:
-            self.blocks.append((end, max(times)))
+        if not times:
+            return
+        begin = self.blocks[-2][0] if len(self.blocks) > 1 else self.first
+        if self.blocks and self.blocks[-1][0] - begin < (end - self.first) / _BLOCKS:
+            self.blocks.pop()
+        self.blocks.append((end, max(times)))
 
     def expire(self, before: int | None) -> None:
         """Rows older than this are forgotten, ms. The last records are always needed: they say so."""
@@ -74,6 +81,8 @@ class Purging:
         self._where = (topic, partition)
         self._asked = 0
         self._answer: Future[Any] | None = None
+        self._admin: AdminClient | None = None
+        """Who was asked; if it were let go of, as after an outage, there would never be an answer."""
         self._has_failed = False
 
     def remove(self, needed: int, end: int) -> None:
@@ -89,12 +98,13 @@ class Purging:
         if needed - self._asked >= end - needed and needed > self._asked:
             self._asked = needed
             asked = [TopicPartition(*self._where, needed)]
-            (self._answer,) = self._connection.admin.delete_records(asked).values()
+            self._admin = self._connection.admin
+            (self._answer,) = self._admin.delete_records(asked).values()
 
     def _note_failure(self) -> None:
         if self._answer is None:
             return
-        error, self._answer = self._answer.exception(), None
+        error, self._answer, self._admin = self._answer.exception(), None, None
         if error is None:
             return
         self._asked = 0

@@ -20,12 +20,14 @@ from task_assignor.kafka.topics.connection import Connection, is_passing, text_o
 from task_assignor.kafka.topics.offsets import why_not_reached
 from task_assignor.runtime.errors import CorruptLogException
 
-_AT_ONCE: Final = 10_000
+_AT_ONCE: Final = 2_000
 _POLL_S: Final = 0.1
 _AHEAD: Final = 20_000
 """So many records of a partition are kept that nobody has asked for yet."""
 _AHEAD_BYTES: Final = 64 << 20
 """Nor more than so many bytes of values, and what one look brings."""
+_FULL: Final = 10
+"""So many partitions may have that much; where there are more, they share it."""
 _IDLE_S: Final = 60.0
 """A partition that nobody has asked for in this time is given up."""
 _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 (Kafka's names for local errors begin so)
@@ -97,7 +99,7 @@ class RecordReader:
         reached = -1
         while True:
             with self._lock:
-                stream = self._at(topic, partition, start)
+                stream = self._at(topic, partition, start, end)
                 if stream.reached < end and stream.error is None:
                     self._poll()
                 if stream.error is not None:
@@ -124,7 +126,7 @@ class RecordReader:
                 self._consumer = None
                 self._streams.clear()
 
-    def _at(self, topic: str, partition: int, start: int) -> _Stream:
+    def _at(self, topic: str, partition: int, start: int, end: int) -> _Stream:
         if self._consumer is None:
             self._consumer = self._connection.consumer(
                 {"group.id": self._group, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
@@ -136,7 +138,7 @@ class RecordReader:
             stream = self._streams[topic, partition] = _Stream(start, start)
             self._consumer.incremental_assign([TopicPartition(topic, partition, start)])
         stream.asked_at = time.monotonic()
-        if stream.is_paused:
+        if stream.is_paused and (stream.reached < end or self._part_of_most(stream) < 0.5):
             stream.is_paused = False
             self._consumer.resume([TopicPartition(topic, partition)])
         return stream
@@ -196,10 +198,15 @@ class RecordReader:
                 del self._streams[topic, partition]
                 self._unassign(topic, partition)
                 continue
-            is_far = len(stream.records) > _AHEAD or stream.size > _AHEAD_BYTES
-            if is_far and not stream.is_paused and now - stream.asked_at > _POLL_S:
+            # What is fetched already and was not polled is fetched again when it is resumed, so that is not done again and again.
+            if not stream.is_paused and self._part_of_most(stream) > 1:
                 stream.is_paused = True
                 self._consumer.pause([TopicPartition(topic, partition)])
+
+    def _part_of_most(self, stream: _Stream) -> float:
+        """How much is kept of it, of what may be."""
+        found = max(len(stream.records) / _AHEAD, stream.size / _AHEAD_BYTES)
+        return found * max(1.0, len(self._streams) / _FULL)
 
 
 def records_gone(topic: str, partition: int, offset: int) -> RecordsGoneException:

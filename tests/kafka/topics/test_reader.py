@@ -1,0 +1,96 @@
+"""How much is kept of partitions that are read ahead, however many of them a process reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import cycle, islice
+from typing import Any, cast
+
+import attrs
+from confluent_kafka import TopicPartition
+
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.reader import RecordReader
+
+TOPIC = "topic"
+SIZE = 10
+
+
+@attrs.frozen
+class Message:
+    """A record.
+
+    Args:
+        where: its partition.
+        at: its offset.
+    """
+
+    where: int
+    at: int
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def topic(self) -> str:
+        """Its topic."""
+        return TOPIC
+
+    def partition(self) -> int:
+        """Its partition."""
+        return self.where
+
+    def offset(self) -> int:
+        """Its offset."""
+        return self.at
+
+    def error(self) -> None:
+        """It is one."""
+
+
+@attrs.define
+class Endless:
+    """A consumer whose partitions always have more."""
+
+    positions: dict[int, int] = attrs.field(factory=dict)
+    paused: set[int] = attrs.field(factory=set)
+
+    def incremental_assign(self, places: Iterable[Any]) -> None:
+        """Read these, too."""
+        self.positions.update((place.partition, place.offset) for place in places)
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        """Nothing more of these."""
+        self.paused.update(place.partition for place in places)
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        """Go on with these."""
+        self.paused.difference_update(place.partition for place in places)
+
+    def poll(self, timeout: float) -> Message | None:
+        """The next one."""
+        return next(iter(self.consume(1)), None)
+
+    def consume(self, number: int, timeout: float = 0) -> list[Message]:
+        """The next ones, of all partitions in turn."""
+        reading = [partition for partition in self.positions if partition not in self.paused]
+        found: list[Message] = []
+        for partition in islice(cycle(reading), number):
+            found.append(Message(partition, self.positions[partition]))
+            self.positions[partition] += 1
+        return found
+
+
+def test_what_is_read_ahead_does_not_grow_with_the_partitions() -> None:
+    """Up to 30 000 records were kept of each, and those that had enough were fetched on as soon as somebody asked for what was there."""
+    consumer = Endless()
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    setattr(connection, "consumer", lambda config: consumer)  # noqa: B010
+    reader = RecordReader(connection, "group")
+    partitions, batch = 200, 50
+    for begin in range(0, 4 * batch, batch):
+        for partition in range(partitions):
+            found = cast("list[Message]", reader.read(TOPIC, partition, begin, begin + batch))
+            assert [(each.where, each.at) for each in found] == [(partition, begin + n) for n in range(batch)]
+    kept = sum(len(stream.records) for stream in reader._streams.values())
+    assert kept < 600_000
