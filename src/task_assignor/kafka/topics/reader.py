@@ -198,8 +198,9 @@ class RecordReader:
                 del self._streams[topic, partition]
                 self._unassign(topic, partition)
                 continue
-            # What is fetched already and was not polled is fetched again when it is resumed, so that is not done again and again.
-            if not stream.is_paused and self._part_of_most(stream) > 1:
+            # What is fetched already and was not polled is fetched again when it is resumed: not of those that somebody waits for.
+            is_far = self._part_of_most(stream) > 1
+            if is_far and not stream.is_paused and now - stream.asked_at > _POLL_S:
                 stream.is_paused = True
                 self._consumer.pause([TopicPartition(topic, partition)])
 
