@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,6 +182,18 @@ def test_a_driver_that_ends_while_brokers_are_away_does_not_take_the_place_later
     assert driver.membership._thread is not None
     driver.membership._thread.join(PATIENCE_S)
     assert not driver.membership._thread.is_alive()
+
+
+@pytest.mark.parametrize(("metadata", "member_id"), [(b"", None), (b"", "a-2"), (b"a-1", ""), (b"a-1", "a-2")])
+def test_a_place_that_is_lost_while_it_is_looked_at_gives_no_permit(metadata: bytes, member_id: str | None) -> None:
+    """Clients were given one that names nobody, which brokers take as long as the group is empty."""
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    membership = Membership(connection, "group", ["topic"])
+    member = SimpleNamespace(consumer_group_metadata=lambda: b"group:" + metadata, memberid=lambda: member_id)
+    assert not membership._take(member)
+    assert not membership._permit
+    found = SimpleNamespace(consumer_group_metadata=lambda: b"group:a-1", memberid=lambda: "a-1")
+    assert membership._take(found)
 
 
 def test_a_driver_that_no_broker_answers_any_more_says_so(unique: Unique) -> None:

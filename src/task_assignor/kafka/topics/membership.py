@@ -136,7 +136,7 @@ class Membership:
             self._connection.ask(f"stay the member of the group {self._application_id}", self._describe)
             self._seen_at = time.monotonic()
         # It loses the place when brokers have not heard of it for too long, and takes it again by itself.
-        return self._has_joined(member) and self._take(member)
+        return self._take(member)
 
     def _heard(self, message: Any) -> str:
         """Of a member that has been polled: what is wrong, if something is.
@@ -162,14 +162,12 @@ class Membership:
         _log.debug("The membership in the group %s: %s", self._application_id, text_of(error))
         return text_of(error)
 
-    @staticmethod
-    def _has_joined(member: Any) -> bool:
-        return bool(member.memberid())
-
     def _take(self, member: Any) -> bool:
         permit = bytes(member.consumer_group_metadata())
-        is_new = permit != self._permit
-        self._permit = permit
+        # It may lose the place meanwhile. Brokers take what names nobody of a group that is empty, whoever was there since.
+        who = (member.memberid() or "").encode()
+        is_new = bool(who) and who in permit and permit != self._permit
+        self._permit = permit if is_new else self._permit
         return is_new
 
     def _describe(self, timeout: float) -> Sequence[Any]:
