@@ -7,6 +7,7 @@ import importlib
 import os
 import socket
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -103,7 +104,15 @@ def prepare_process(bootstrap: ClientBootstrap) -> None:
     if any(is_ready_made(found.processor) for found in bootstrap.topology.sub_topologies):
         # They compute with it, and to import it takes as long as many batches.
         importlib.import_module("polars")
-    # What is imported stays for ever: to look through it for garbage again and again stops all of the process's tasks for 60 ms.
+    _freeze()
+
+
+@cache
+def _freeze() -> None:
+    """What is imported stays for ever: to look through it for garbage again and again stops all of the process's tasks for 60 ms.
+
+    Once: a process of Spark's does one job after the other, and what the former one has left is garbage.
+    """
     gc.freeze()
 
 
