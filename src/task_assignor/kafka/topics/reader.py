@@ -50,6 +50,8 @@ class _Stream:
     size: int = 0
     """Bytes of the values of these records."""
     asked_at: float = 0.0
+    wanted: int = 0
+    """Somebody has asked for what is before this offset."""
     is_paused: bool = False
     ends_here: bool = False
     """The broker has said that readers of what is committed get nothing more."""
@@ -137,7 +139,7 @@ class RecordReader:
                 self._unassign(topic, partition)
             stream = self._streams[topic, partition] = _Stream(start, start)
             self._consumer.incremental_assign([TopicPartition(topic, partition, start)])
-        stream.asked_at = time.monotonic()
+        stream.asked_at, stream.wanted = time.monotonic(), end
         if stream.is_paused and (stream.reached < end or self._part_of_most(stream) < 0.5):
             stream.is_paused = False
             self._consumer.resume([TopicPartition(topic, partition)])
@@ -199,8 +201,8 @@ class RecordReader:
                 self._unassign(topic, partition)
                 continue
             # What is fetched already and was not polled is fetched again when it is resumed: not of those that somebody waits for.
-            is_far = self._part_of_most(stream) > 1
-            if is_far and not stream.is_paused and now - stream.asked_at > _POLL_S:
+            is_waited_for = stream.reached < stream.wanted
+            if not stream.is_paused and not is_waited_for and self._part_of_most(stream) > 1:
                 stream.is_paused = True
                 self._consumer.pause([TopicPartition(topic, partition)])
 
