@@ -375,7 +375,7 @@ class _Long:
 
 def test_a_watcher_does_not_keep_a_processor_busy_where_a_look_is_long() -> None:
     """A thousand partitions of a topic of Kafka took a quarter of one all the time, though nothing came."""
-    assert sum(_Long(0.01).pauses()) > 10 * 0.01 * 8
+    assert sum(_Long(0.01).pauses()[3:]) > 7 * 0.01 * 8
 
 
 def test_a_look_that_met_something_else_makes_no_long_pause() -> None:
