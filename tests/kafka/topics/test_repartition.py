@@ -64,7 +64,7 @@ class Groups(Join):
         make_topics(self.servers, self.counts, self.pairs, partitions=3)
 
     def groups(
-        self, run_dir: Path, partitions: int = 5, *, patience_ms: int = 60_000, **more: Any
+        self, run_dir: Path, partitions: int = 5, *, transaction_ms: int = 60_000, timeout_ms: int = 60_000, **more: Any
     ) -> StreamsApplication:
         """The application."""
         # In a run that goes on rows of one topic may come long after later ones of the other.
@@ -83,9 +83,9 @@ class Groups(Join):
             ]
         )
         topics = KafkaTopics(
-            {"bootstrap.servers": self.servers, "transaction.timeout.ms": str(patience_ms)},
+            {"bootstrap.servers": self.servers, "transaction.timeout.ms": str(transaction_ms)},
             [*self.topics().topics, KafkaTopic(self.counts, key="group")],
-            patience_ms,
+            timeout_ms,
         )
         given = {"options": QUICK, "launcher": LocalProcessLauncher(start_method="forkserver"), **more}
         return StreamsApplication(
@@ -226,7 +226,7 @@ def test_a_transaction_that_stays_open_is_named(kafka_cluster: KafkaCluster, uni
     with pytest.raises(
         StreamsException, match=r"by-key-repartition.* a transaction that began at offset 0 is open there and"
     ):
-        groups.groups(tmp_path / "run", patience_ms=3_000).run(hide)
+        groups.groups(tmp_path / "run", transaction_ms=3_000, timeout_ms=8_000).run(hide)
     stranger.abort_transaction(60)
     groups.groups(tmp_path / "run").run()
     groups.check_counts()

@@ -31,6 +31,8 @@ _FIRST_ANSWER_S: Final = 3.0
 UNLIMITED_S: Final = 3_600.0
 """The time that librdkafka is given for what is asked of a group's coordinator, however long it is waited for: when its own time is over, and the
 answer comes later, it aborts the process (rd_kafka_enq_once_del_source_return). Who is let go of before aborts nothing."""
+_OF_THAT: Final = 3
+"""Brokers that answer have so many times as long to say what is wrong."""
 _SILENCE_S: Final = 5.0
 """So long may a broker be away before a word is said."""
 _OF_CONNECTIONS: Final = frozenset({"FAIL"})
@@ -162,12 +164,13 @@ class Patience:
         self._said = False
         self._begin = time.monotonic()
 
-    def check(self, problem: object = None, state: Callable[[], str] | None = None) -> None:
+    def check(self, problem: object = None, state: Callable[[float], str] | None = None) -> None:
         """Nothing came.
 
         Args:
             problem: what was met.
-            state: says what is wrong, if more is known of it than that brokers answer others.
+            state: says what is wrong, if more is known of it than that brokers answer others. It waits at most so many seconds for
+                an answer.
 
         Raises:
             KafkaClusterException: for too long, or brokers refuse the clients.
@@ -180,7 +183,10 @@ class Patience:
         if self.silent_s:
             return
         failure = self._trouble.failure if self._trouble.failed_at >= self._begin else ""
-        found = (state() if state is not None else "") or self._state(_FIRST_ANSWER_S if is_over else _LOOK_S)
+        longest = _FIRST_ANSWER_S if is_over else _LOOK_S
+        found = self._state(longest)
+        if found and state is not None:
+            found = state(_OF_THAT * longest) or found
         # Where brokers answer, one that does not is not the reason.
         reasons = [str(reason) for reason in (problem, "" if found else failure) if reason]
         told = f": {'; '.join(reasons)}" if reasons else ""
@@ -297,7 +303,7 @@ class Connection:
             return "not to this"
         return f"no broker leads {listed(led_by_none)} now: those that have it are away, or still recover it"
 
-    def ask(self, what: str, ask: Callable[[float], _Answer], state: Callable[[], str] | None = None) -> _Answer:
+    def ask(self, what: str, ask: Callable[[float], _Answer], state: Callable[[float], str] | None = None) -> _Answer:
         """Ask, and again while no broker answers.
 
         Args:

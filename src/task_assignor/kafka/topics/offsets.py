@@ -21,7 +21,6 @@ from task_assignor.sdk.text import listed
 _LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _COMMITTED, _ALL = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-_LOOK_S: Final = 3.0
 
 
 def last_stable_offset(connection: Connection, topic: str, partition: int) -> int:
@@ -95,11 +94,11 @@ def _look(
     return [found[partition] for partition in partitions]
 
 
-def why_not_reached(connection: Connection, topic: str, partition: int, end: int) -> str:
-    """Why who reads what is committed does not come to an offset; "": brokers do not answer, or nothing is in its way."""
+def why_not_reached(connection: Connection, topic: str, partition: int, end: int, timeout: float) -> str:
+    """Why who reads what is committed does not come to an offset; "": brokers do not answer in time, or nothing is in its way."""
     try:
-        (stable,) = _look(connection, topic, [partition], _LATEST, _COMMITTED, _LOOK_S)
-        (high,) = _look(connection, topic, [partition], _LATEST, _ALL, _LOOK_S)
+        (stable,) = _look(connection, topic, [partition], _LATEST, _COMMITTED, timeout)
+        (high,) = _look(connection, topic, [partition], _LATEST, _ALL, timeout)
     except (KafkaException, TimeoutError):
         return ""
     if stable >= end:
@@ -162,9 +161,9 @@ def committed_offsets(
                 found[each.topic, each.partition] = (each.offset, each.metadata or "")
         return found
 
-    def state() -> str:
+    def state(timeout: float) -> str:
         try:
-            held = _held_back(connection, group, [(each.topic, each.partition) for each in asked], _LOOK_S)
+            held = _held_back(connection, group, [(each.topic, each.partition) for each in asked], timeout)
         except (KafkaException, TimeoutError):
             return ""
         if not held:
