@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import attrs
 import numpy as np
@@ -19,6 +19,7 @@ from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import exact_array, own, to_frame, to_records
 from task_assignor.runtime.processors.columns import as_type, check_computable, plain
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import failure, shown
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ Kind = Literal["count", "sum", "min", "max", "mean", "fold"]
 Fold = Callable[[Any, Mapping[str, Any]], Any]
 _TAKEN_BACK: Final = ("count", "sum", "mean")
 """Kinds of which a row can be taken away again."""
+_WITHOUT_COLUMN: Final = ("count", "fold")
 _OVERFLOW = 2.0**62
 ROWS = "__rows"
 """State column with the number of rows of a group."""
@@ -43,6 +45,9 @@ class Aggregate:
         function: for "fold": from the value so far and a record to the next value.
         initial: for "fold": the value of no records.
         type: for "fold": type of the value.
+
+    Raises:
+        TopologyException: one of these is something else.
     """
 
     kind: Kind
@@ -50,6 +55,21 @@ class Aggregate:
     function: Fold | None = None
     initial: Any = None
     type: pa.DataType | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_choice("The kind", self.kind, get_args(Kind), TopologyException, "of an Aggregate")
+        where = f"Aggregate.{self.kind}()"
+        if not (isinstance(self.column, str) or (self.column is None and self.kind in _WITHOUT_COLUMN)):
+            raise TopologyException(f"{where}: the column ({shown(self.column)}) must be the name of one.")
+        if self.kind == "fold":
+            if not callable(self.function):
+                raise TopologyException(
+                    f"{where}: the function ({shown(self.function)}) must be callable: from the value so far and a record to the next value."
+                )
+            if not isinstance(self.type, pa.DataType):
+                raise TopologyException(
+                    f"{where}: the type ({shown(self.type)}) must be a pyarrow.DataType, such as pyarrow.int64()."
+                )
 
     @classmethod
     def count(cls, column: str | None = None) -> Aggregate:

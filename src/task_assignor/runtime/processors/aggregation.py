@@ -27,7 +27,7 @@ from task_assignor.runtime.processors.records import Int64Array, taken, with_key
 from task_assignor.runtime.processors.table_changes import CHANGE, check_change
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec, check_source
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,7 +86,7 @@ class Aggregation:
         TopologyException: an option is not allowed.
     """
 
-    source: str
+    source: str = attrs.field(validator=check_source)
     aggregates: Mapping[str, Aggregate] = attrs.field(converter=to_aggregates)
     by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     bad_records: LeftOut = "stop"
