@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import (
     Aggregate,
+    Aggregation,
     BadRecordException,
     Repartitioned,
     TableAggregation,
@@ -159,6 +160,24 @@ def test_a_sum_that_does_not_fit_is_an_error_also_when_it_is_taken_away() -> Non
     task.process({"moved": pa.Table.from_pylist([row], moved.schema)})
     with pytest.raises(OverflowError, match="does not fit into 64 bits"):
         task.process({"moved": pa.Table.from_pylist([row], moved.schema)})
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+@pytest.mark.parametrize("end", [1, 2, 3])
+def test_a_sum_that_fits_is_none_where_a_batch_adds_more_than_fits(is_table: bool, end: int) -> None:
+    """A row of the least number there is could come, but not go again."""
+    schema = pa.schema([("shop", pa.string()), ("v", pa.int64()), ("change", pa.int64())])
+    spec = TopicSpec("s", 4, schema, ("shop",), None)
+    kind = TableAggregation if is_table else Aggregation
+    aggregates = {"sum": Aggregate.sum("v"), "mean": Aggregate.mean("v")}
+    task = MemoryTask(kind(source="s", aggregates=aggregates).sub_topology("a", "out", [spec]), {"s": spec})
+    values, changes = ([-(2**63), -(2**63), 7], [1, -1, 1]) if is_table else ([-(2**62), 2**62, 2**62], [1, 1, 1])
+    rows = pa.table([["x"] * 3, values, changes], schema=schema)
+    for batch in (rows.slice(0, end), rows.slice(end)):
+        task.process({"s": batch})
+        task.start()
+    last = task.outputs["out"][-1]
+    assert (last["sum"], last["mean"]) == ((7, 7.0) if is_table else (2**62, 2**62 / 3))
 
 
 def test_what_cannot_be_followed_is_refused() -> None:

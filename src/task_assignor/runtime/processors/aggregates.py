@@ -59,7 +59,8 @@ class Aggregate:
     @classmethod
     def sum(cls, column: str) -> Aggregate:
         """The sum of a column of numbers; null if there are none. Sums of floats depend on the order of addition, and so in
-        their last digits on where batches were cut; those of integers do not, and one that does not fit is an error.
+        their last digits on where batches were cut; those of integers do not, and one that does not fit is an error (of a window also
+        what one batch adds to it).
         """  # noqa: D205
         return cls("sum", column)
 
@@ -213,9 +214,13 @@ class Group:
         Raises:
             OverflowError: a sum does not fit into 64 bits.
         """
+        return self._checked(self.unchecked_parts(rows, by, more))
+
+    def unchecked_parts(self, rows: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+        """As `parts`, but with sums that need not fit alone: beside them is about what they are, and `put_together` checks the whole."""
         import polars as pl
 
-        made, sums = [*more, self._number(None).alias(ROWS)], []
+        made = [*more, self._number(None).alias(ROWS)]
         for name, found in self._aggregates.items():
             column = pl.col(own(found.column)) if found.column is not None else None
             if found.kind == "count":
@@ -224,13 +229,12 @@ class Group:
                 assert column is not None
                 state = _sum_of(name, found)
                 made += self._sum(column, state, None if self._change is None else pl.col(own(self._change)))
-                sums.append(state)
                 if (count := self._count_of(name, found)) is not None:
                     made.append(self._number(column).alias(count))
             elif found.kind != "fold":
                 assert column is not None
                 made.append((column.min() if found.kind == "min" else column.max()).alias(name))
-        return self._checked(rows.group_by(by, maintain_order=True).agg(made), sums)
+        return rows.group_by(by, maintain_order=True).agg(made)
 
     def _number(self, column: pl.Expr | None) -> pl.Expr:
         """How many rows there are, or such with a value; those that are taken away counted off."""
@@ -242,28 +246,30 @@ class Group:
         return (change if column is None else change.filter(column.is_not_null())).sum()
 
     def put_together(self, states: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
-        """One state for each group of states; of functions the last.
+        """One state for each group of states, which may be `unchecked_parts`; of functions the last.
 
         Raises:
             OverflowError: a sum does not fit into 64 bits.
         """
         import polars as pl
 
-        made, sums = [*more, pl.col(ROWS).sum()], []
+        made = [*more, pl.col(ROWS).sum()]
         for name, found in self._aggregates.items():
             if found.kind == "count":
                 made.append(pl.col(name).sum())
             elif found.kind in ("sum", "mean"):
                 state = _sum_of(name, found)
-                made += self._sum(pl.col(state), state)
-                sums.append(state)
+                value, about = self._sum(pl.col(state), state)
+                if own(state) in states.columns:
+                    about = pl.coalesce(own(state), pl.col(state).cast(pl.Float64)).sum().alias(own(state))
+                made += [value, about]
                 if (count := self._count_of(name, found)) is not None:
                     made.append(pl.col(count).sum())
             elif found.kind == "fold":
                 made.append(pl.col(name).last())
             else:
                 made.append(pl.col(name).min() if found.kind == "min" else pl.col(name).max())
-        whole = self._checked(states.group_by(by, maintain_order=True).agg(made), sums)
+        whole = self._checked(states.group_by(by, maintain_order=True).agg(made))
         if self._change is None:
             return whole
         # Of floats there may be a rest when all values have been taken away.
@@ -287,7 +293,8 @@ class Group:
             about.sum().alias(own(name)),
         ]
 
-    def _checked(self, states: pl.DataFrame, sums: Sequence[str]) -> pl.DataFrame:
+    def _checked(self, states: pl.DataFrame) -> pl.DataFrame:
+        sums = [_sum_of(name, found) for name, found in self._aggregates.items() if found.kind in ("sum", "mean")]
         for name in sums:
             about = states.get_column(own(name)).to_numpy()
             values = states.get_column(name)

@@ -213,7 +213,7 @@ class _Running(Processor):
         if not rows.num_rows:
             return None
         frame = self._group.frame(rows, self._by)
-        parts = self._group.parts(frame, self._by)
+        parts = self._group.unchecked_parts(frame, self._by)
         keys = parts.select(self._by)
         known = to_frame(self._store.lookup(_as_table(keys, self._schema)))
         if self._group.folds:
