@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf, isnan, nan
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ AGGREGATES = {
     "sum": Aggregate.sum("v"),
     "mean": Aggregate.mean("v"),
     "halves": Aggregate.sum("f"),
+    "half": Aggregate.mean("f"),
 }
 Row = tuple[str, str | None, int, int | None, float | None]
 
@@ -54,9 +56,9 @@ def _is_there(row: Row) -> bool:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Row]:
-    """Updates and deletions, out of order in time; floats whose sums are exact."""
+    """Updates and deletions, out of order in time; floats whose sums are exact, or no numbers."""
     values = st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1))
-    halves = st.one_of(st.none(), st.integers(-4, 4).map(lambda number: number / 2))
+    halves = st.one_of(st.none(), st.integers(-4, 4).map(lambda number: number / 2), st.sampled_from([inf, -inf, nan]))
     row = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"), st.integers(0, 20), values, halves)
     gone = st.sampled_from("abcd").map(lambda key: (key, None, 0, None, None))
     return draw(st.lists(st.one_of(row, row, gone), max_size=25))
@@ -71,7 +73,13 @@ def _plain(rows: list[Row]) -> dict[str, Any]:
         "sum": sum(values) if values else None,
         "mean": sum(values) / len(values) if values else None,
         "halves": sum(halves) if halves else None,
+        "half": sum(halves) / len(halves) if halves else None,
     }
+
+
+def _comparable(row: dict[str, Any]) -> dict[str, Any]:
+    """NaN is not what NaN is."""
+    return {name: "NaN" if isinstance(value, float) and isnan(value) else value for name, value in row.items()}
 
 
 @given(st.data(), logs())
@@ -82,11 +90,11 @@ def test_the_last_row_of_a_group_is_the_aggregate_of_what_the_table_has(data: st
     rows = pa.Table.from_pylist(of_table.outputs.get("moved", []), moved.schema)
     of_groups.run(data, {"moved": rows})
     now = {row[0]: row for row in log}
-    last = {row["shop"]: row for row in of_groups.outputs.get("out", [])}
+    last = {row["shop"]: _comparable(row) for row in of_groups.outputs.get("out", [])}
     expected = {}
     for shop in sorted({row[1] for row in now.values() if row[1] is not None}):
         own = [row for row in now.values() if row[1] == shop]
-        expected[shop] = {"shop": shop, **_plain(own)}
+        expected[shop] = _comparable({"shop": shop, **_plain(own)})
     assert {shop: row for shop, row in last.items() if row["rows"] is not None} == expected
     gone = [row for shop, row in last.items() if shop not in expected]
     assert all(value is None for row in gone for name, value in row.items() if name != "shop")
@@ -134,6 +142,31 @@ def test_floats_leave_no_rest_where_no_value_is_left() -> None:
     of_groups.process({"moved": pa.Table.from_pylist(of_table.outputs["moved"], moved.schema)})
     (row,) = of_groups.outputs["out"]
     assert (row["rows"], row["sum"], row["halves"]) == (1, 1, None)
+
+
+def test_what_is_no_number_goes_with_its_row() -> None:
+    """Once it was added, a sum was NaN until its group had no value left."""
+    of_table, of_groups, _ = _tasks()
+    logs = [[("a", "x", 0, 1, nan), ("b", "x", 0, 1, 0.5)], [("a", "x", 1, 1, inf)], [("b", "x", 1, 1, -inf)]]
+    for log in [*logs, [("a", "x", 2, 1, 2.0)], [("b", "x", 2, 1, 1.0)]]:
+        given = of_table.process({"t": _table(log)})
+        of_groups.process({"moved": given})
+        of_groups.start()
+    told = [(row["halves"], row["half"]) for row in map(_comparable, of_groups.outputs["out"])]
+    assert told == [("NaN", "NaN"), (inf, inf), ("NaN", "NaN"), (-inf, -inf), (3.0, 1.5)]
+
+
+def test_a_store_from_before_there_was_a_count_of_what_is_no_number_goes_on() -> None:
+    of_table, of_groups, _ = _tasks()
+    of_groups.process({"moved": of_table.process({"t": _table([("a", "x", 0, 1, 0.5)])})})
+    former = [f"{name}__{kind}" for name in ("halves", "half") for kind in ("inf", "minus_inf")]
+    (segment,) = of_groups.changelog[0]
+    assert segment is not None
+    of_groups.changelog[0] = [segment.drop_columns(former)]
+    of_groups.start()
+    for value in (inf, 2.0):
+        of_groups.process({"moved": of_table.process({"t": _table([("b", "x", 1, 1, value)])})})
+    assert [row["halves"] for row in of_groups.outputs["out"]] == [0.5, inf, 2.5]
 
 
 def test_more_rows_cannot_go_than_have_come() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
@@ -149,6 +150,14 @@ class Group:
         """Columns of the result."""
         self.folds = {name: found for name, found in aggregates.items() if found.kind == "fold"}
         check_computable(where, self.fields)
+        self._beyond = {
+            name: (f"{name}__inf", f"{name}__minus_inf")
+            for name, found in aggregates.items()
+            if change is not None and found.kind in ("sum", "mean") and self._is_of_floats(found)
+        }
+        """State columns with how many values of a sum are no numbers to add: infinite, or NaN, which counts as both."""
+        self.state_fields = self._state_fields()
+        """Columns of a state: the number of rows, and of each aggregate what its parts are put together from."""
 
     def _check_change(self, change: str) -> None:
         kind = self._spec.schema.field(change).type
@@ -167,6 +176,10 @@ class Group:
         """State column with the number of values of a sum; None: it needs none."""
         is_counted = found.kind == "mean" or (found.kind == "sum" and self._change is not None)
         return f"{name}__count" if is_counted else None
+
+    def _is_of_floats(self, found: Aggregate) -> bool:
+        assert found.column is not None
+        return bool(pa.types.is_floating(plain(self._spec.schema.field(found.column)).type))
 
     def _type(self, name: str, found: Aggregate) -> pa.DataType:
         if found.kind == "count":
@@ -187,20 +200,18 @@ class Group:
             )
         return pa.float64() if found.kind == "mean" or pa.types.is_floating(kind) else pa.int64()
 
-    @property
-    def state_fields(self) -> list[pa.Field]:
-        """Columns of a state: the number of rows, and of each aggregate what its parts are put together from."""
+    def _state_fields(self) -> list[pa.Field]:
         fields = [pa.field(ROWS, pa.int64())]
         for field, found in zip(self.fields, self._aggregates.values(), strict=True):
             if found.kind == "mean":
-                assert found.column is not None
-                is_float = pa.types.is_floating(plain(self._spec.schema.field(found.column)).type)
-                fields.append(pa.field(_sum_of(field.name, found), pa.float64() if is_float else pa.int64()))
+                kind = pa.float64() if self._is_of_floats(found) else pa.int64()
+                fields.append(pa.field(_sum_of(field.name, found), kind))
             else:
                 fields.append(field)
             if (count := self._count_of(field.name, found)) is not None:
                 fields.append(pa.field(count, pa.int64()))
-        return fields
+        # At the end, as they came later: a store may gain columns there.
+        return [*fields, *(pa.field(name, pa.int64()) for beyond in self._beyond.values() for name in beyond)]
 
     def frame(self, rows: pa.Table, by: Sequence[str]) -> pl.DataFrame:
         """What `parts` needs of some rows: what makes a group, and apart from it, under names of ours, what is computed with."""
@@ -227,8 +238,19 @@ class Group:
                 made.append(self._number(column).alias(name))
             elif found.kind in ("sum", "mean"):
                 assert column is not None
+                assert found.column is not None
                 state = _sum_of(name, found)
-                made += self._sum(column, state, None if self._change is None else pl.col(own(self._change)))
+                terms = column
+                beyond = self._beyond.get(name)
+                if beyond is not None and not isfinite(rows.get_column(own(found.column)).sum()):
+                    # Once added, such a one could not be taken away again.
+                    terms = pl.when(column.is_finite()).then(column)
+                    for limit, state_of_it in zip((float("inf"), -float("inf")), beyond, strict=True):
+                        is_it = column.is_nan() | (column == limit)
+                        made.append(self._number(pl.when(is_it).then(1)).alias(state_of_it))
+                elif beyond is not None:
+                    made += [pl.lit(0, pl.Int64).alias(state_of_it) for state_of_it in beyond]
+                made += self._sum(terms, state, None if self._change is None else pl.col(own(self._change)))
                 if (count := self._count_of(name, found)) is not None:
                     made.append(self._number(column).alias(count))
             elif found.kind != "fold":
@@ -265,6 +287,7 @@ class Group:
                 made += [value, about]
                 if (count := self._count_of(name, found)) is not None:
                     made.append(pl.col(count).sum())
+                made += [pl.col(beyond).sum() for beyond in self._beyond.get(name, ())]
             elif found.kind == "fold":
                 made.append(pl.col(name).last())
             else:
@@ -345,6 +368,13 @@ class Group:
         """What the states say."""
         import polars as pl
 
+        for name, beyond in self._beyond.items():
+            if any(states.get_column(state).max() for state in beyond):
+                inf, minus_inf = (pl.col(state) > 0 for state in beyond)
+                limits = ((inf & minus_inf, float("nan")), (inf, float("inf")), (minus_inf, -float("inf")))
+                limit = pl.coalesce(pl.when(is_it).then(value) for is_it, value in limits)
+                state = _sum_of(name, self._aggregates[name])
+                states = states.with_columns(pl.coalesce(limit, state).alias(state))
         means = [name for name, found in self._aggregates.items() if found.kind == "mean"]
         return states.with_columns(
             pl.when(pl.col(f"{name}__count") > 0)

@@ -63,8 +63,8 @@ def check_groups(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyException(
-            f"{where} has names twice, or such as it needs for its state ({ROWS}, of a mean m m__sum and m__count, of a sum s over a table s__count): {twice}. "
-            "Maybe rename them."
+            f"{where} has names twice, or such as it needs for its state ({ROWS}, of a mean m m__sum and m__count, of a sum s over a table s__count, "
+            f"and of floats s__inf and s__minus_inf): {twice}. Maybe rename them."
         )
     return group
 
@@ -135,7 +135,7 @@ class TableAggregation(Aggregation):
     Args:
         source: source topic, with what `TableChanges` gives: partitioned by columns that make a group.
         aggregates: as of an `Aggregation`; of those that can follow when a row is taken away: count, sum and mean. Sums of floats are as
-            exact as adding and subtracting is.
+            exact as adding and subtracting is; NaN and infinite ones go with their rows.
         by: as of an `Aggregation`.
         change: the column of -1 and 1.
         bad_records: as of an `Aggregation`.
