@@ -7,6 +7,7 @@ from math import inf, isnan, nan
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,10 +16,12 @@ from task_assignor.runtime import (
     Aggregate,
     Aggregation,
     BadRecordException,
+    DerivedStream,
     Repartitioned,
     TableAggregation,
     TableChanges,
     TopicSpec,
+    Topology,
     TopologyException,
 )
 from tests.budget import examples
@@ -224,6 +227,34 @@ def test_what_cannot_be_followed_is_refused() -> None:
     other = TableAggregation(source="moved", aggregates={"rows": Aggregate.count()}, change="k")
     with pytest.raises(TopologyException, match="'k' of 1 and -1 must be of whole numbers, not string"):
         other.sub_topology("a", "out", [moved])
+
+
+@pytest.mark.parametrize("more", [{"by": ["shop", "change"]}, {"aggregates": {"sum": Aggregate.sum("change")}}])
+def test_whether_a_row_comes_or_goes_is_nothing_of_the_row(more: dict[str, Any]) -> None:
+    with pytest.raises(TopologyException, match=r"'change'.* says whether a row comes or goes"):
+        TableAggregation(**{"source": "moved", "aggregates": AGGREGATES, **more}).sub_topology(
+            "a", "out", [_tasks()[2]]
+        )
+
+
+@pytest.mark.parametrize("more", [{"by": ["shop", "at"]}, {"aggregates": {"mean": Aggregate.mean("at")}}])
+@pytest.mark.parametrize("is_derived", [False, True])
+def test_the_time_of_an_update_is_nothing_of_the_row_that_goes(more: dict[str, Any], is_derived: bool) -> None:
+    """Of two rows at 10 of which one was written again at 30 the mean was 10 as before."""
+    changes = TableChanges(table="t").sub_topology("c", MOVED, [SPEC])
+    moved = changes.spec_of("moved", SPEC)
+    derived = DerivedStream("some", moved, filter=pc.field("v") > 1)
+    plan = {"source": "some" if is_derived else "moved", "aggregates": AGGREGATES, **more}
+    totals = TableAggregation(**plan).sub_topology("a", "out", [derived.spec if is_derived else moved])
+    with pytest.raises(TopologyException, match=r"'a' groups by 'at' of '(moved|some)' or computes with it"):
+        Topology([changes, totals], derived=[derived] if is_derived else [])
+
+
+def test_a_time_that_is_part_of_the_key_is_the_same_when_the_row_goes() -> None:
+    spec = TopicSpec("t", 4, SCHEMA, ("k", "at"), "at")
+    changes = TableChanges(table="t").sub_topology("c", MOVED, [spec])
+    totals = TableAggregation(source="moved", by=["shop", "at"], aggregates={"mean": Aggregate.mean("v")})
+    Topology([changes, totals.sub_topology("a", "out", [changes.spec_of("moved", spec)])])
 
 
 def test_a_table_with_a_column_of_that_name_gives_it_another_one() -> None:

@@ -165,6 +165,10 @@ class Group:
             raise TopologyException(
                 f"{self._where}: the column {change!r} of 1 and -1 must be of whole numbers, not {kind}."
             )
+        if any(found.column == change for found in self._aggregates.values()):
+            raise TopologyException(
+                f"{self._where}: {change!r} says whether a row comes or goes, so nothing can be computed of it."
+            )
         strange = {name: found.kind for name, found in self._aggregates.items() if found.kind not in _TAKEN_BACK}
         if strange:
             raise TopologyException(

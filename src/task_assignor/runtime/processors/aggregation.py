@@ -52,6 +52,10 @@ def check_groups(
             f"{where} groups by {list(by)}, but rows of such a group are in several partitions: the topic is partitioned by "
             f"{list(spec.key)}, which must be among them. Maybe write the topic again with another key."
         )
+    if change in by:
+        raise TopologyException(
+            f"{where} groups by {change!r}, which says whether a row comes or goes: it would go from another group than it came to."
+        )
     twice = sorted(name for name in aggregates if name in by)
     if twice:
         raise TopologyException(f"{where}: the aggregates {twice} have names of columns that are grouped by.")
@@ -173,6 +177,11 @@ class _Factory:
 
     def __call__(self) -> Processor:
         return _Running(self)
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """Columns that must be the same when a row comes and when it goes."""
+        return () if self.aggregation.change_column is None else (*self.by, *self.group.needed)
 
     @property
     def group(self) -> Group:
