@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import inf, isnan, nan
 from typing import Any
@@ -255,6 +256,24 @@ def test_a_time_that_is_part_of_the_key_is_the_same_when_the_row_goes() -> None:
     changes = TableChanges(table="t").sub_topology("c", MOVED, [spec])
     totals = TableAggregation(source="moved", by=["shop", "at"], aggregates={"mean": Aggregate.mean("v")})
     Topology([changes, totals.sub_topology("a", "out", [changes.spec_of("moved", spec)])])
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Aggregate.sum(None), r"Aggregate.sum: the column \(None\)"),  # type: ignore[arg-type]
+        (lambda: Aggregate.count(5), r"Aggregate.count: the column \(5\)"),  # type: ignore[arg-type]
+        (lambda: Aggregate("total", "v"), r"kind \('total'\).* must be one of count, sum"),  # type: ignore[arg-type]
+        (lambda: Aggregate.fold("sum", 0, pa.int64()), r"the function \('sum'\)"),  # type: ignore[arg-type]
+        (lambda: Aggregate.fold(max, 0, int), r"the type \(.*int.*\) must be one of Arrow"),
+        (lambda: Aggregate.fold(max, 0, None), r"the type \(None\) must be one of Arrow"),
+        (lambda: Aggregation(source="t", aggregates={1: Aggregate.count()}), r"name \(1\) of an aggregate"),  # type: ignore[dict-item]
+    ],
+)
+def test_what_cannot_be_computed_is_named(make: Callable[[], object], told: str) -> None:
+    """These were assertions, or errors of Python or Arrow."""
+    with pytest.raises(TopologyException, match=told):
+        make()
 
 
 def test_a_table_with_a_column_of_that_name_gives_it_another_one() -> None:

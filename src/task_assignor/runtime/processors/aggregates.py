@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import attrs
 import numpy as np
@@ -44,6 +44,9 @@ class Aggregate:
         function: for "fold": from the value so far and a record to the next value.
         initial: for "fold": the value of no records.
         type: for "fold": type of the value.
+
+    Raises:
+        TopologyException: one of them is none.
     """
 
     kind: Kind
@@ -51,6 +54,27 @@ class Aggregate:
     function: Fold | None = None
     initial: Any = None
     type: pa.DataType | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise TopologyException(
+                f"The kind ({shown(self.kind)}) of an Aggregate must be one of {', '.join(get_args(Kind))}."
+            )
+        where = f"Aggregate.{self.kind}"
+        if self.kind != "fold":
+            if not isinstance(self.column, str) and not (self.column is None and self.kind == "count"):
+                raise TopologyException(f"{where}: the column ({shown(self.column)}) must be the name of one.")
+            return
+        if not callable(self.function):
+            raise TopologyException(
+                f"{where}: the function ({shown(self.function)}) must be one of the value so far and a record."
+            )
+        try:
+            pa.field("value", self.type)
+        except (TypeError, ValueError):
+            raise TopologyException(
+                f"{where}: the type ({shown(self.type)}) must be one of Arrow, such as pa.int64()."
+            ) from None
 
     @classmethod
     def count(cls, column: str | None = None) -> Aggregate:
@@ -99,13 +123,16 @@ def to_aggregates(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate
     """What was given, as it is now: whoever adds to it for the next aggregation does not mean this one.
 
     Raises:
-        TopologyException: it is no mapping.
+        TopologyException: it is no mapping, or names are none.
     """
     if not isinstance(aggregates, Mapping):
         raise TopologyException(
             f"The aggregates ({shown(aggregates)}) must be a mapping from names in the result to what is computed, such as "
             "{'rows': Aggregate.count()}."
         )
+    strange = [name for name in aggregates if not isinstance(name, str)]
+    if strange:
+        raise TopologyException(f"The name ({shown(strange[0])}) of an aggregate must be a string.")
     return dict(aggregates)
 
 
