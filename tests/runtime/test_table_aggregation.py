@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf, isnan, nan
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import (
     Aggregate,
+    Aggregation,
     BadRecordException,
+    DerivedStream,
     Repartitioned,
     TableAggregation,
     TableChanges,
     TopicSpec,
+    Topology,
     TopologyException,
 )
 from tests.budget import examples
@@ -33,6 +38,7 @@ AGGREGATES = {
     "sum": Aggregate.sum("v"),
     "mean": Aggregate.mean("v"),
     "halves": Aggregate.sum("f"),
+    "half": Aggregate.mean("f"),
 }
 Row = tuple[str, str | None, int, int | None, float | None]
 
@@ -53,9 +59,9 @@ def _is_there(row: Row) -> bool:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Row]:
-    """Updates and deletions, out of order in time; floats whose sums are exact."""
+    """Updates and deletions, out of order in time; floats whose sums are exact, or no numbers."""
     values = st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1))
-    halves = st.one_of(st.none(), st.integers(-4, 4).map(lambda number: number / 2))
+    halves = st.one_of(st.none(), st.integers(-4, 4).map(lambda number: number / 2), st.sampled_from([inf, -inf, nan]))
     row = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"), st.integers(0, 20), values, halves)
     gone = st.sampled_from("abcd").map(lambda key: (key, None, 0, None, None))
     return draw(st.lists(st.one_of(row, row, gone), max_size=25))
@@ -70,7 +76,13 @@ def _plain(rows: list[Row]) -> dict[str, Any]:
         "sum": sum(values) if values else None,
         "mean": sum(values) / len(values) if values else None,
         "halves": sum(halves) if halves else None,
+        "half": sum(halves) / len(halves) if halves else None,
     }
+
+
+def _comparable(row: dict[str, Any]) -> dict[str, Any]:
+    """NaN is not what NaN is."""
+    return {name: "NaN" if isinstance(value, float) and isnan(value) else value for name, value in row.items()}
 
 
 @given(st.data(), logs())
@@ -81,11 +93,11 @@ def test_the_last_row_of_a_group_is_the_aggregate_of_what_the_table_has(data: st
     rows = pa.Table.from_pylist(of_table.outputs.get("moved", []), moved.schema)
     of_groups.run(data, {"moved": rows})
     now = {row[0]: row for row in log}
-    last = {row["shop"]: row for row in of_groups.outputs.get("out", [])}
+    last = {row["shop"]: _comparable(row) for row in of_groups.outputs.get("out", [])}
     expected = {}
     for shop in sorted({row[1] for row in now.values() if row[1] is not None}):
         own = [row for row in now.values() if row[1] == shop]
-        expected[shop] = {"shop": shop, **_plain(own)}
+        expected[shop] = _comparable({"shop": shop, **_plain(own)})
     assert {shop: row for shop, row in last.items() if row["rows"] is not None} == expected
     gone = [row for shop, row in last.items() if shop not in expected]
     assert all(value is None for row in gone for name, value in row.items() if name != "shop")
@@ -135,6 +147,31 @@ def test_floats_leave_no_rest_where_no_value_is_left() -> None:
     assert (row["rows"], row["sum"], row["halves"]) == (1, 1, None)
 
 
+def test_what_is_no_number_goes_with_its_row() -> None:
+    """Once it was added, a sum was NaN until its group had no value left."""
+    of_table, of_groups, _ = _tasks()
+    logs = [[("a", "x", 0, 1, nan), ("b", "x", 0, 1, 0.5)], [("a", "x", 1, 1, inf)], [("b", "x", 1, 1, -inf)]]
+    for log in [*logs, [("a", "x", 2, 1, 2.0)], [("b", "x", 2, 1, 1.0)]]:
+        given = of_table.process({"t": _table(log)})
+        of_groups.process({"moved": given})
+        of_groups.start()
+    told = [(row["halves"], row["half"]) for row in map(_comparable, of_groups.outputs["out"])]
+    assert told == [("NaN", "NaN"), (inf, inf), ("NaN", "NaN"), (-inf, -inf), (3.0, 1.5)]
+
+
+def test_a_store_from_before_there_was_a_count_of_what_is_no_number_goes_on() -> None:
+    of_table, of_groups, _ = _tasks()
+    of_groups.process({"moved": of_table.process({"t": _table([("a", "x", 0, 1, 0.5)])})})
+    former = [f"{name}__{kind}" for name in ("halves", "half") for kind in ("inf", "minus_inf")]
+    (segment,) = of_groups.changelog[0]
+    assert segment is not None
+    of_groups.changelog[0] = [segment.drop_columns(former)]
+    of_groups.start()
+    for value in (inf, 2.0):
+        of_groups.process({"moved": of_table.process({"t": _table([("b", "x", 1, 1, value)])})})
+    assert [row["halves"] for row in of_groups.outputs["out"]] == [0.5, inf, 2.5]
+
+
 def test_more_rows_cannot_go_than_have_come() -> None:
     _, of_groups, moved = _tasks()
     rows = pa.Table.from_pylist([{"k": "a", "shop": "x", "v": 1, "at": 0, "change": -1}], moved.schema)
@@ -161,6 +198,24 @@ def test_a_sum_that_does_not_fit_is_an_error_also_when_it_is_taken_away() -> Non
         task.process({"moved": pa.Table.from_pylist([row], moved.schema)})
 
 
+@pytest.mark.parametrize("is_table", [False, True])
+@pytest.mark.parametrize("end", [1, 2, 3])
+def test_a_sum_that_fits_is_none_where_a_batch_adds_more_than_fits(is_table: bool, end: int) -> None:
+    """A row of the least number there is could come, but not go again."""
+    schema = pa.schema([("shop", pa.string()), ("v", pa.int64()), ("change", pa.int64())])
+    spec = TopicSpec("s", 4, schema, ("shop",), None)
+    kind = TableAggregation if is_table else Aggregation
+    aggregates = {"sum": Aggregate.sum("v"), "mean": Aggregate.mean("v")}
+    task = MemoryTask(kind(source="s", aggregates=aggregates).sub_topology("a", "out", [spec]), {"s": spec})
+    values, changes = ([-(2**63), -(2**63), 7], [1, -1, 1]) if is_table else ([-(2**62), 2**62, 2**62], [1, 1, 1])
+    rows = pa.table([["x"] * 3, values, changes], schema=schema)
+    for batch in (rows.slice(0, end), rows.slice(end)):
+        task.process({"s": batch})
+        task.start()
+    last = task.outputs["out"][-1]
+    assert (last["sum"], last["mean"]) == ((7, 7.0) if is_table else (2**62, 2**62 / 3))
+
+
 def test_what_cannot_be_followed_is_refused() -> None:
     moved = _tasks()[2]
     smallest = TableAggregation(source="moved", aggregates={"least": Aggregate.min("v"), "rows": Aggregate.count()})
@@ -172,6 +227,40 @@ def test_what_cannot_be_followed_is_refused() -> None:
     other = TableAggregation(source="moved", aggregates={"rows": Aggregate.count()}, change="k")
     with pytest.raises(TopologyException, match="'k' of 1 and -1 must be of whole numbers, not string"):
         other.sub_topology("a", "out", [moved])
+
+
+@pytest.mark.parametrize("more", [{"by": ["shop", "change"]}, {"aggregates": {"sum": Aggregate.sum("change")}}])
+def test_whether_a_row_comes_or_goes_is_nothing_of_the_row(more: dict[str, Any]) -> None:
+    with pytest.raises(TopologyException, match=r"'change'.* says whether a row comes or goes"):
+        TableAggregation(**{"source": "moved", "aggregates": AGGREGATES, **more}).sub_topology(
+            "a", "out", [_tasks()[2]]
+        )
+
+
+@pytest.mark.parametrize("more", [{"by": ["shop", "at"]}, {"aggregates": {"mean": Aggregate.mean("at")}}])
+@pytest.mark.parametrize("is_derived", [False, True])
+def test_the_time_of_an_update_is_nothing_of_the_row_that_goes(more: dict[str, Any], is_derived: bool) -> None:
+    """Of two rows at 10 of which one was written again at 30 the mean was 10 as before."""
+    changes = TableChanges(table="t").sub_topology("c", MOVED, [SPEC])
+    moved = changes.spec_of("moved", SPEC)
+    derived = DerivedStream("some", moved, filter=pc.field("v") > 1)
+    plan = {"source": "some" if is_derived else "moved", "aggregates": AGGREGATES, **more}
+    totals = TableAggregation(**plan).sub_topology("a", "out", [derived.spec if is_derived else moved])
+    with pytest.raises(TopologyException, match=r"'a' groups by 'at' of '(moved|some)' or computes with it"):
+        Topology([changes, totals], derived=[derived] if is_derived else [])
+
+
+def test_a_time_that_is_part_of_the_key_is_the_same_when_the_row_goes() -> None:
+    spec = TopicSpec("t", 4, SCHEMA, ("k", "at"), "at")
+    changes = TableChanges(table="t").sub_topology("c", MOVED, [spec])
+    totals = TableAggregation(source="moved", by=["shop", "at"], aggregates={"mean": Aggregate.mean("v")})
+    Topology([changes, totals.sub_topology("a", "out", [changes.spec_of("moved", spec)])])
+
+
+def test_names_of_aggregates_are_texts() -> None:
+    """It was an error of Arrow."""
+    with pytest.raises(TopologyException, match=r"name \(1\) of an aggregate"):
+        Aggregation(source="t", aggregates={1: Aggregate.count()})  # type: ignore[dict-item]
 
 
 def test_a_table_with_a_column_of_that_name_gives_it_another_one() -> None:

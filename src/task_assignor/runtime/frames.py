@@ -387,7 +387,7 @@ def _known_to_polars(kind: pa.DataType) -> pa.DataType:
         # Older versions panic, newer ones have a type of that name; the values are those of what it stores.
         return retyped(kind.storage_type, _known_to_polars)
     values, types = kind.value_type if pa.types.is_dictionary(kind) else kind, pa.types
-    if any(
+    if (types.is_decimal(values) and values.scale < 0) or any(
         is_one(values)
         for is_one in (types.is_decimal256, types.is_interval, types.is_list_view, types.is_large_list_view)
     ):

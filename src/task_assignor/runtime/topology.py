@@ -241,6 +241,7 @@ class Topology:
         _check_unique("store", ((store.name, sub.name) for sub in subs for store in sub.stores))
         _check_unique("output", ((output.name, sub.name) for sub in subs for output in sub.outputs))
         self._check_derived()
+        self._check_changes()
         derived = self.derived_streams
         outputs = {output.name: output for sub in subs for output in sub.outputs}
         for sub in subs:
@@ -308,6 +309,21 @@ class Topology:
                         f"The sub-topology {sub.name!r} reads the derived stream {name!r} as a table, but an older value of a key would "
                         f"stay where a newer one is left out. Maybe make it a DerivedTable({name!r}, ...)."
                     )
+
+    def _check_changes(self) -> None:
+        """What a row of a table has brought to its group is taken away again when it goes, if it still says the same."""
+        found = self.derived_streams
+        makers = {output.name: sub.processor for sub in self.sub_topologies for output in sub.outputs}
+        for sub in self.sub_topologies:
+            follows = getattr(sub.processor, "follows", ()) if is_ready_made(sub.processor) else ()
+            for name in sub.sources if follows else ():
+                maker = makers.get(found[name].root if name in found else name)
+                for column in getattr(maker, "of_update", ()) if is_ready_made(maker) else ():
+                    if column in follows:
+                        raise TopologyException(
+                            f"The sub-topology {sub.name!r} groups by {column!r} of {name!r} or computes with it, but that is the time of the "
+                            "update: a row that goes has another one than when it came. Maybe write the table with a second column of the time."
+                        )
 
     @property
     def derived_streams(self) -> dict[str, DerivedStream]:

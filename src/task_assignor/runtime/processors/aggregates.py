@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import attrs
@@ -66,10 +67,12 @@ class Aggregate:
                 raise TopologyException(
                     f"{where}: the function ({shown(self.function)}) must be callable: from the value so far and a record to the next value."
                 )
-            if not isinstance(self.type, pa.DataType):
+            try:
+                pa.field("value", self.type)
+            except (TypeError, ValueError):
                 raise TopologyException(
                     f"{where}: the type ({shown(self.type)}) must be a pyarrow.DataType, such as pyarrow.int64()."
-                )
+                ) from None
 
     @classmethod
     def count(cls, column: str | None = None) -> Aggregate:
@@ -79,7 +82,8 @@ class Aggregate:
     @classmethod
     def sum(cls, column: str) -> Aggregate:
         """The sum of a column of numbers; null if there are none. Sums of floats depend on the order of addition, and so in
-        their last digits on where batches were cut; those of integers do not, and one that does not fit is an error.
+        their last digits on where batches were cut; those of integers do not, and one that does not fit is an error (of a window also
+        what one batch adds to it).
         """  # noqa: D205
         return cls("sum", column)
 
@@ -117,13 +121,16 @@ def to_aggregates(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate
     """What was given, as it is now: whoever adds to it for the next aggregation does not mean this one.
 
     Raises:
-        TopologyException: it is no mapping.
+        TopologyException: it is no mapping, or names are none.
     """
     if not isinstance(aggregates, Mapping):
         raise TopologyException(
             f"The aggregates ({shown(aggregates)}) must be a mapping from names in the result to what is computed, such as "
             "{'rows': Aggregate.count()}."
         )
+    strange = [name for name in aggregates if not isinstance(name, str)]
+    if strange:
+        raise TopologyException(f"The name ({shown(strange[0])}) of an aggregate must be a string.")
     return dict(aggregates)
 
 
@@ -168,12 +175,24 @@ class Group:
         """Columns of the result."""
         self.folds = {name: found for name, found in aggregates.items() if found.kind == "fold"}
         check_computable(where, self.fields)
+        self._beyond = {
+            name: (f"{name}__inf", f"{name}__minus_inf")
+            for name, found in aggregates.items()
+            if change is not None and found.kind in ("sum", "mean") and self._is_of_floats(found)
+        }
+        """State columns with how many values of a sum are no numbers to add: infinite, or NaN, which counts as both."""
+        self.state_fields = self._state_fields()
+        """Columns of a state: the number of rows, and of each aggregate what its parts are put together from."""
 
     def _check_change(self, change: str) -> None:
         kind = self._spec.schema.field(change).type
         if not pa.types.is_signed_integer(kind):
             raise TopologyException(
                 f"{self._where}: the column {change!r} of 1 and -1 must be of whole numbers, not {kind}."
+            )
+        if any(found.column == change for found in self._aggregates.values()):
+            raise TopologyException(
+                f"{self._where}: {change!r} says whether a row comes or goes, so nothing can be computed of it."
             )
         strange = {name: found.kind for name, found in self._aggregates.items() if found.kind not in _TAKEN_BACK}
         if strange:
@@ -186,6 +205,10 @@ class Group:
         """State column with the number of values of a sum; None: it needs none."""
         is_counted = found.kind == "mean" or (found.kind == "sum" and self._change is not None)
         return f"{name}__count" if is_counted else None
+
+    def _is_of_floats(self, found: Aggregate) -> bool:
+        assert found.column is not None
+        return bool(pa.types.is_floating(plain(self._spec.schema.field(found.column)).type))
 
     def _type(self, name: str, found: Aggregate) -> pa.DataType:
         if found.kind == "count":
@@ -206,20 +229,18 @@ class Group:
             )
         return pa.float64() if found.kind == "mean" or pa.types.is_floating(kind) else pa.int64()
 
-    @property
-    def state_fields(self) -> list[pa.Field]:
-        """Columns of a state: the number of rows, and of each aggregate what its parts are put together from."""
+    def _state_fields(self) -> list[pa.Field]:
         fields = [pa.field(ROWS, pa.int64())]
         for field, found in zip(self.fields, self._aggregates.values(), strict=True):
             if found.kind == "mean":
-                assert found.column is not None
-                is_float = pa.types.is_floating(plain(self._spec.schema.field(found.column)).type)
-                fields.append(pa.field(_sum_of(field.name, found), pa.float64() if is_float else pa.int64()))
+                kind = pa.float64() if self._is_of_floats(found) else pa.int64()
+                fields.append(pa.field(_sum_of(field.name, found), kind))
             else:
                 fields.append(field)
             if (count := self._count_of(field.name, found)) is not None:
                 fields.append(pa.field(count, pa.int64()))
-        return fields
+        # At the end, as they came later: a store may gain columns there.
+        return [*fields, *(pa.field(name, pa.int64()) for beyond in self._beyond.values() for name in beyond)]
 
     def frame(self, rows: pa.Table, by: Sequence[str]) -> pl.DataFrame:
         """What `parts` needs of some rows: what makes a group, and apart from it, under names of ours, what is computed with."""
@@ -233,24 +254,38 @@ class Group:
         Raises:
             OverflowError: a sum does not fit into 64 bits.
         """
+        return self._checked(self.unchecked_parts(rows, by, more))
+
+    def unchecked_parts(self, rows: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+        """As `parts`, but with sums that need not fit alone: beside them is about what they are, and `put_together` checks the whole."""
         import polars as pl
 
-        made, sums = [*more, self._number(None).alias(ROWS)], []
+        made = [*more, self._number(None).alias(ROWS)]
         for name, found in self._aggregates.items():
             column = pl.col(own(found.column)) if found.column is not None else None
             if found.kind == "count":
                 made.append(self._number(column).alias(name))
             elif found.kind in ("sum", "mean"):
                 assert column is not None
+                assert found.column is not None
                 state = _sum_of(name, found)
-                made += self._sum(column, state, None if self._change is None else pl.col(own(self._change)))
-                sums.append(state)
+                terms = column
+                beyond = self._beyond.get(name)
+                if beyond is not None and not isfinite(rows.get_column(own(found.column)).sum()):
+                    # Once added, such a one could not be taken away again.
+                    terms = pl.when(column.is_finite()).then(column)
+                    for limit, state_of_it in zip((float("inf"), -float("inf")), beyond, strict=True):
+                        is_it = column.is_nan() | (column == limit)
+                        made.append(self._number(pl.when(is_it).then(1)).alias(state_of_it))
+                elif beyond is not None:
+                    made += [pl.lit(0, pl.Int64).alias(state_of_it) for state_of_it in beyond]
+                made += self._sum(terms, state, None if self._change is None else pl.col(own(self._change)))
                 if (count := self._count_of(name, found)) is not None:
                     made.append(self._number(column).alias(count))
             elif found.kind != "fold":
                 assert column is not None
                 made.append((column.min() if found.kind == "min" else column.max()).alias(name))
-        return self._checked(rows.group_by(by, maintain_order=True).agg(made), sums)
+        return rows.group_by(by, maintain_order=True).agg(made)
 
     def _number(self, column: pl.Expr | None) -> pl.Expr:
         """How many rows there are, or such with a value; those that are taken away counted off."""
@@ -262,28 +297,31 @@ class Group:
         return (change if column is None else change.filter(column.is_not_null())).sum()
 
     def put_together(self, states: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
-        """One state for each group of states; of functions the last.
+        """One state for each group of states, which may be `unchecked_parts`; of functions the last.
 
         Raises:
             OverflowError: a sum does not fit into 64 bits.
         """
         import polars as pl
 
-        made, sums = [*more, pl.col(ROWS).sum()], []
+        made = [*more, pl.col(ROWS).sum()]
         for name, found in self._aggregates.items():
             if found.kind == "count":
                 made.append(pl.col(name).sum())
             elif found.kind in ("sum", "mean"):
                 state = _sum_of(name, found)
-                made += self._sum(pl.col(state), state)
-                sums.append(state)
+                value, about = self._sum(pl.col(state), state)
+                if own(state) in states.columns:
+                    about = pl.coalesce(own(state), pl.col(state).cast(pl.Float64)).sum().alias(own(state))
+                made += [value, about]
                 if (count := self._count_of(name, found)) is not None:
                     made.append(pl.col(count).sum())
+                made += [pl.col(beyond).sum() for beyond in self._beyond.get(name, ())]
             elif found.kind == "fold":
                 made.append(pl.col(name).last())
             else:
                 made.append(pl.col(name).min() if found.kind == "min" else pl.col(name).max())
-        whole = self._checked(states.group_by(by, maintain_order=True).agg(made), sums)
+        whole = self._checked(states.group_by(by, maintain_order=True).agg(made))
         if self._change is None:
             return whole
         # Of floats there may be a rest when all values have been taken away.
@@ -307,7 +345,8 @@ class Group:
             about.sum().alias(own(name)),
         ]
 
-    def _checked(self, states: pl.DataFrame, sums: Sequence[str]) -> pl.DataFrame:
+    def _checked(self, states: pl.DataFrame) -> pl.DataFrame:
+        sums = [_sum_of(name, found) for name, found in self._aggregates.items() if found.kind in ("sum", "mean")]
         for name in sums:
             about = states.get_column(own(name)).to_numpy()
             values = states.get_column(name)
@@ -358,6 +397,13 @@ class Group:
         """What the states say."""
         import polars as pl
 
+        for name, beyond in self._beyond.items():
+            if any(states.get_column(state).max() for state in beyond):
+                inf, minus_inf = (pl.col(state) > 0 for state in beyond)
+                limits = ((inf & minus_inf, float("nan")), (inf, float("inf")), (minus_inf, -float("inf")))
+                limit = pl.coalesce(pl.when(is_it).then(value) for is_it, value in limits)
+                state = _sum_of(name, self._aggregates[name])
+                states = states.with_columns(pl.coalesce(limit, state).alias(state))
         means = [name for name, found in self._aggregates.items() if found.kind == "mean"]
         return states.with_columns(
             pl.when(pl.col(f"{name}__count") > 0)

@@ -52,6 +52,10 @@ def check_groups(
             f"{where} groups by {list(by)}, but rows of such a group are in several partitions: the topic is partitioned by "
             f"{list(spec.key)}, which must be among them. Maybe write the topic again with another key."
         )
+    if change in by:
+        raise TopologyException(
+            f"{where} groups by {change!r}, which says whether a row comes or goes: it would go from another group than it came to."
+        )
     twice = sorted(name for name in aggregates if name in by)
     if twice:
         raise TopologyException(f"{where}: the aggregates {twice} have names of columns that are grouped by.")
@@ -63,8 +67,8 @@ def check_groups(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyException(
-            f"{where} has names twice, or such as it needs for its state ({ROWS}, of a mean m m__sum and m__count, of a sum s over a table s__count): {twice}. "
-            "Maybe rename them."
+            f"{where} has names twice, or such as it needs for its state ({ROWS}, of a mean m m__sum and m__count, of a sum s over a table s__count, "
+            f"and of floats s__inf and s__minus_inf): {twice}. Maybe rename them."
         )
     return group
 
@@ -135,7 +139,7 @@ class TableAggregation(Aggregation):
     Args:
         source: source topic, with what `TableChanges` gives: partitioned by columns that make a group.
         aggregates: as of an `Aggregation`; of those that can follow when a row is taken away: count, sum and mean. Sums of floats are as
-            exact as adding and subtracting is.
+            exact as adding and subtracting is; NaN and infinite ones go with their rows.
         by: as of an `Aggregation`.
         change: the column of -1 and 1.
         bad_records: as of an `Aggregation`.
@@ -173,6 +177,11 @@ class _Factory:
 
     def __call__(self) -> Processor:
         return _Running(self)
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """Columns that must be the same when a row comes and when it goes."""
+        return () if self.aggregation.change_column is None else (*self.by, *self.group.needed)
 
     @property
     def group(self) -> Group:
@@ -213,7 +222,7 @@ class _Running(Processor):
         if not rows.num_rows:
             return None
         frame = self._group.frame(rows, self._by)
-        parts = self._group.parts(frame, self._by)
+        parts = self._group.unchecked_parts(frame, self._by)
         keys = parts.select(self._by)
         known = to_frame(self._store.lookup(_as_table(keys, self._schema)))
         if self._group.folds:

@@ -48,7 +48,8 @@ def check_change(where: str, name: object) -> None:
 class TableChanges:
     """Of each update of a table the row that was there for its key, with -1 in a column, and the one that is there now, with 1.
 
-    A deletion gives the first alone, a new key the second. Both have the time of the update. Written to a `Repartitioned` output by another
+    A deletion gives the first alone, a new key the second. Both have the time of the update, so
+    nothing of their groups can be computed with it. Written to a `Repartitioned` output by another
     key they are what a `TableAggregation` needs.
 
     Args:
@@ -136,6 +137,11 @@ class _Factory:
         time = [] if self.time is None else [plain(self.spec.schema.field(self.time))]
         change = pa.field(self.changes.change, pa.int64())
         return pa.schema([*self.columns.key_fields, *self.columns.value_fields, *time, change])
+
+    @property
+    def of_update(self) -> tuple[str, ...]:
+        """Columns of the result that are of the update, not of the row that comes or goes."""
+        return () if self.time is None else (self.time,)
 
     @property
     def time(self) -> str | None:

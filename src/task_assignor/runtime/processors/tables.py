@@ -136,7 +136,8 @@ def _last_before(keys: pa.Table, places: Int64Array, table: Updates) -> Int64Arr
     both = pl.concat(
         [updates.with_columns(pl.lit(False).alias(_ASKED)), lookups.with_columns(pl.lit(True).alias(_ASKED))]
     )
-    known = both.sort(_PLACE).with_columns(pl.col(_ROW).forward_fill().over(keys.column_names))
+    # Of an update and a row of equal places the update is first, if polars is asked to leave them so.
+    known = both.sort(_PLACE, maintain_order=True).with_columns(pl.col(_ROW).forward_fill().over(keys.column_names))
     numbers: Int64Array = known.filter(_ASKED).get_column(_ROW).fill_null(-1).to_numpy(writable=True)
     return numbers
 
