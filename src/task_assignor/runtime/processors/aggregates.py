@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["count", "sum", "min", "max", "mean", "fold"]
 Fold = Callable[[Any, Mapping[str, Any]], Any]
-_TAKEN_BACK: Final = ("count", "sum", "mean")
+_TAKEN_BACK: Final = ("count", "sum", "mean", "fold")
 """Kinds of which a row can be taken away again."""
 _WITHOUT_COLUMN: Final = ("count", "fold")
 _OVERFLOW = 2.0**62
@@ -108,7 +108,7 @@ class Aggregate:
 
         Args:
             function: from the value so far and a record (column -> value) to the next value, which depends on nothing
-                else. What it raises ends the run.
+                else. What it raises ends the run. In a `TableAggregation` the record says whether it comes or goes (Kafka's adder and subtractor).
             initial: the value of no records, of which each group is given a copy.
             type: type of the value; one that it cannot hold as it is (1.5 as an integer) is an error. After the initial one the
                 function is given what Arrow makes of what it has returned, such as a list for a tuple, whether there was a
@@ -378,8 +378,13 @@ class Group:
             old = as_type(before.get_column(name).to_arrow(), kind).to_pylist()
             # A function may change what it is given, in its own: no other group and no other function sees that.
             values = [deepcopy(found.initial) if new else value for new, value in zip(is_new, old, strict=True)]
+            left = before.get_column(ROWS).fill_null(0).to_list()
             for number, record in zip(group.tolist(), to_records(rows), strict=True):
                 values[number] = self._as_stored(found.function(values[number], record), name, kind)
+                left[number] += 1 if self._change is None else record[self._change]
+                if not left[number]:
+                    # The next batch would find nothing, either.
+                    values[number] = deepcopy(found.initial)
             table = pa.table({name: pa.array(values, found.type)})
             columns.append(to_frame(table).get_column(name))
         return states.with_columns(columns)

@@ -138,8 +138,8 @@ class TableAggregation(Aggregation):
 
     Args:
         source: source topic, with what `TableChanges` gives: partitioned by columns that make a group.
-        aggregates: as of an `Aggregation`; of those that can follow when a row is taken away: count, sum and mean. Sums of floats are as
-            exact as adding and subtracting is; NaN and infinite ones go with their rows.
+        aggregates: as of an `Aggregation`; of those that can follow when a row is taken away: count, sum, mean, and a fold whose function
+            looks at the column `change`. Sums of floats are as exact as adding and subtracting is; NaN and infinite ones go with their rows.
         by: as of an `Aggregation`.
         change: the column of -1 and 1.
         bad_records: as of an `Aggregation`.
