@@ -303,7 +303,7 @@ def test_a_wrong_password_is_told_as_such_and_not_shown(secure_cluster: Secured)
     _, settings = secure_cluster
     wrong = str(settings["sasl.jaas.config"]).replace("password=", "password=no")
     with pytest.raises(room.KafkaClusterException) as caught:
-        room.Cluster({**settings, "sasl.jaas.config": wrong}, timeout_ms=5_000)
+        room.Cluster({**settings, "sasl.jaas.config": wrong}, timeout_ms=20_000)
     assert "nostrange" not in str(caught.value).replace(" ", "")
     assert "the user or password in sasl.jaas.config is wrong" in str(caught.value)
 

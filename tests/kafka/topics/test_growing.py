@@ -138,7 +138,7 @@ def test_an_output_that_is_deleted_while_a_run_goes_on_is_named(
     )
     with pytest.raises(StreamsException, match=said):
         counting.run(
-            tmp_path / "run", on_event=on_event, options=attrs.evolve(QUICK, max_batch_rows=20), timeout_ms=6_000
+            tmp_path / "run", on_event=on_event, options=attrs.evolve(QUICK, max_batch_rows=20), timeout_ms=12_000
         )
 
 

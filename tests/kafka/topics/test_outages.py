@@ -330,11 +330,11 @@ def test_a_restore_that_an_open_transaction_stops_says_so(
     shutil.rmtree(tmp_path / "run" / "clients")
     counting.add(200)
     said = (
-        rf"Cannot read the topic {counting.changelog}, partition 1, from offset \d+, after trying for 6 s: it has come to offset "
+        rf"Cannot read the topic {counting.changelog}, partition 1, from offset \d+, after trying for 12 s: it has come to offset "
         rf"{end} of \d+. The cluster at {counting.servers} answers, but a transaction that began at offset {end} is open there and "
     )
     with pytest.raises(StreamsException, match=said):
-        counting.run(tmp_path / "run", timeout_ms=6_000)
+        counting.run(tmp_path / "run", timeout_ms=12_000)
     stranger.abort_transaction(60)
     counting.run(tmp_path / "run")
     counting.check()
@@ -371,7 +371,7 @@ def test_one_of_three_brokers_is_killed_and_every_row_is_there_once(unique: Uniq
             assert not result.lost_clients
             join.check()
             # That has no leader now: it was said that the cluster does not answer.
-            topics = KafkaTopics({"bootstrap.servers": join.servers}, [stream_topic("lonely")], timeout_ms=3_000)
+            topics = KafkaTopics({"bootstrap.servers": join.servers}, [stream_topic("lonely")], timeout_ms=10_000)
             said = "Cannot read the end offsets of the topic lonely, .* answers, but no broker leads lonely-0 now: those that"
             with pytest.raises(KafkaClusterException, match=said):
                 topics.open("lonely").end_offsets()
