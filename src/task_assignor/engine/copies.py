@@ -134,7 +134,9 @@ class _Exactly:
         fixed, current, room = rows.without(holders, columns)
         # Claims that no other copy has; else the place where the copy is.
         is_open = ~(fixed[rows.claim_row] == rows.claim_owner[:, None]).any(axis=1)
-        lone = np.setdiff1d(np.arange(len(fixed)), rows.claim_row[is_open])
+        is_lone = np.ones(len(fixed), dtype=np.bool_)
+        is_lone[rows.claim_row[is_open]] = False
+        lone = np.flatnonzero(is_lone)
         present = rows.present(fixed)
         freed = Freed(
             cost_row=rows.cost_row,

@@ -12,7 +12,7 @@ from task_assignor.engine.copy_flow import MOST_PAIRS, Cells, Freed, FreedFlow, 
 from task_assignor.engine.copy_goals import Rows
 from task_assignor.engine.flow import InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, rank_within, starts_of, sums
-from task_assignor.sdk.arrays import order_by
+from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.columns import Int64Array
 
 MOST_PAIRS_OF_CELLS: Final = MOST_PAIRS
@@ -63,7 +63,7 @@ def _cover(rows: Rows) -> tuple[Int64Array, Int64Array]:
     several = rows.needs > 1
     most = []
     for column in rows.value.T:
-        values = len(np.unique(column[column >= 0]))
+        values = len(distinct(column[column >= 0]))
         has = (rows.main >= 0) & (column[rows.main] >= 0)
         most.append(np.minimum(values - has, rows.needs))
     best = np.zeros(len(rows.item), dtype=np.int64)

@@ -13,7 +13,7 @@ from task_assignor.engine.classes import Classes
 from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
 from task_assignor.engine.even import even_levels
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
-from task_assignor.sdk.arrays import distinct_and_numbers, order_by, rows_of
+from task_assignor.sdk.arrays import distinct, distinct_and_numbers, order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
 
 
@@ -200,7 +200,7 @@ class Rows:
 
     def of_kinds(self, keys: int) -> Cells:
         """A cell for owners with equal values of so many keys, those with fewest values first. All are in zone 0."""
-        used = order_by(np.array([len(np.unique(column)) for column in self.value.T], dtype=np.int64))[:keys]
+        used = order_by(np.array([len(distinct(column)) for column in self.value.T], dtype=np.int64))[:keys]
         value = np.full_like(self.value, NOBODY)
         value[:, used] = self.value[:, used]
         known, of_owner = np.unique(value, axis=0, return_inverse=True)

@@ -19,7 +19,7 @@ from task_assignor.engine.copy_goals import Rows, copies_of
 from task_assignor.engine.items import sums
 from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
-from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of
+from task_assignor.sdk.arrays import csr_pairs, distinct, distinct_and_numbers, offsets_of
 from task_assignor.sdk.columns import Int64Array
 
 
@@ -137,7 +137,7 @@ class _Copies:
         full, cell = self._full(cells), np.empty_like(self.row)
         kind_of_cell = Classes.alike(np.zeros_like(cells.zone), *cells.value.T).of
         kind = kind_of_cell[cells.of_owner[self.owner]]
-        for one in np.unique(kind).tolist():
+        for one in distinct(kind).tolist():
             chosen = np.flatnonzero(kind == one)
             cell[chosen] = self._cheapest(cells, np.flatnonzero(kind_of_cell == one), chosen, *full)
         return cell

@@ -106,7 +106,7 @@ def sizes(items: Int64Array, load: Int64Array) -> Int64Array:
     """
     part = items // np.gcd(items, load)
     common = 1
-    for one in np.unique(part).tolist():
+    for one in distinct(part).tolist():
         common = min(math.lcm(common, one), _FINEST)
     return np.rint(load / items * common).astype(np.int64)
 

@@ -23,7 +23,7 @@ from task_assignor.engine.even import Steps, even_counts, order_of_prices, price
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs, sums
 from task_assignor.engine.problem import Bearers, Problem, RackCosts
-from task_assignor.sdk.arrays import numbered, order_by
+from task_assignor.sdk.arrays import are_in, distinct, numbered, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 KINDS: Final = 2
@@ -107,9 +107,9 @@ def _trunk(nodes: Nodes, racks: RackCosts, may_move: BoolArray) -> tuple[Int64Ar
     position, entry = costs.entries_of(nodes.rack_row[rows])
     is_cheap = costs.saved[entry] > 0
     of_row, entry = rows[position[is_cheap]], entry[is_cheap]
-    cells = np.unique(nodes.cell)
+    cells = distinct(nodes.cell)
     to_cell = nodes.first_cell + costs.entry_cell[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
-    has_owners = np.isin(to_cell, cells)
+    has_owners = are_in(to_cell, cells)
     of_row, entry, to_cell = of_row[has_owners], entry[has_owners], to_cell[has_owners]
     places = nodes.first_place + np.arange(nodes.cell.size)
     of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs

@@ -154,7 +154,7 @@ class _Graph:
         chosen = np.flatnonzero(
             (supply[costs.entry_row] > 0)
             & (costs.entry_cost < dearest[costs.entry_row])
-            & ~np.isin(costs.entry_row, split)
+            & ~are_in(costs.entry_row, split)
         )
         by_hub = used[~are_in(used, split)]
         row = np.concatenate([direct_row, costs.entry_row[chosen], whole_row, by_hub])
@@ -209,7 +209,7 @@ def _exceptions(
     Returns:
         Rows that were taken apart; row and cell of the cells that they reach as a whole; row, place, cost of arcs to places.
     """
-    live = np.flatnonzero(np.isin(problem.exception_row, used))
+    live = np.flatnonzero(are_in(problem.exception_row, used))
     row, place, cost = problem.exception_row[live], problem.exception_place[live], problem.exception_cost[live]
     usual = problem.costs.at(row, problem.place_cell[place]) + problem.place_cost[place]
     usual = np.where(problem.cell_hub[problem.place_cell[place]] != problem.row_hub[row], 2**62, usual)
@@ -231,14 +231,14 @@ def _exceptions(
     costs = problem.place_costs(members, places)
     fine = costs >= 0
     known = row[keep] * len(problem.place_cell) + place[keep]
-    fine &= ~np.isin(members * len(problem.place_cell) + places, known)
+    fine &= ~are_in(members * len(problem.place_cell) + places, known)
     cheaper, others = (row[keep], place[keep], cost[keep]), (members[fine], places[fine], costs[fine])
     direct = [np.concatenate(both) for both in zip(cheaper, others, strict=True)]
     # All other cells of the hub, one by one.
     whole_row = np.repeat(rows, len(problem.cell_hub))
     whole_cell = np.tile(np.arange(len(problem.cell_hub)), len(rows))
     fine = problem.cell_hub[whole_cell] == problem.row_hub[whole_row]
-    fine &= ~np.isin(whole_row * len(problem.cell_hub) + whole_cell, apart)
+    fine &= ~are_in(whole_row * len(problem.cell_hub) + whole_cell, apart)
     order = order_by(direct[0], direct[1])
     row, place, cost = (column[order] for column in direct)
     return rows, whole_row[fine], whole_cell[fine], row, place, cost

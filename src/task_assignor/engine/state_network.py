@@ -17,7 +17,7 @@ from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import Pairs, rank_within
 from task_assignor.engine.network import KINDS, ActivesNetwork, Best
-from task_assignor.sdk.arrays import are_in, order_by
+from task_assignor.sdk.arrays import are_in, distinct, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 
 _NO_STATE, _STATE_ELSEWHERE = 0, 1
@@ -156,7 +156,7 @@ class StateNetwork:
         keep = np.flatnonzero(best.may_keep & best.is_open[self.claims.item])
         of_class = self.claims.item[keep]
         arcs.add(self.node[of_class], nodes.place(self.claims.owner[keep], self.kind[of_class]), everything)
-        away = np.unique(self.groups.of_class[self.groups.state != _NO_STATE])
+        away = distinct(self.groups.of_class[self.groups.state != _NO_STATE])
         away = away[best.may_leave[away]]
         arcs.add(self.node[away], self.row[away], everything, 1, 0, self._moved(away))
         several = options.where(self.several)

@@ -19,7 +19,7 @@ from task_assignor.engine.places import min_cost_places
 from task_assignor.engine.places_problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.engine.transport import are_few_places, cheapest_of_few_places
-from task_assignor.sdk.arrays import order_by, values_of
+from task_assignor.sdk.arrays import are_in, order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import solver_costs
 
@@ -200,7 +200,7 @@ class Subtopologies:
     def _change_places(self, placed: Int64Array, tasks: Int64Array, partners: Int64Array) -> None:
         """Let pairs change places if neither gets above a share by it."""
         first = np.unique(partners, return_index=True)[1]
-        first = first[~np.isin(partners[first], tasks)]
+        first = first[~are_in(partners[first], tasks)]
         tasks, partners = tasks[first], partners[first]
         group, groups = self.group, len(self.group_size)
         keys, numbers = np.unique(placed * groups + group, return_counts=True)
@@ -217,7 +217,7 @@ class Subtopologies:
     def _dealt_anew(self, placed: Int64Array) -> Int64Array:
         """The tasks of every kind where one is above a share, dealt in turn: that is always within the shares."""
         kind = self.kind[placed]
-        tasks = np.flatnonzero(np.isin(kind, kind[self._above(np.arange(len(placed)), placed)]))
+        tasks = np.flatnonzero(are_in(kind, kind[self._above(np.arange(len(placed)), placed)]))
         tasks = tasks[order_by(kind[tasks], self.group[tasks])]
         by_kind = order_by(self.kind)
         start = np.searchsorted(self.kind[by_kind], kind[tasks])

@@ -122,7 +122,7 @@ def _pairs(columns: StateColumns, client: Ints, task: Ints) -> Ints:
 
 def _moved(columns: StateColumns, client: Ints, task: Ints) -> int:
     before_client, before_task = columns.previous.pairs(Role.ACTIVE)
-    stayed = np.isin(_pairs(columns, client, task), _pairs(columns, before_client, before_task))
+    stayed = are_in(_pairs(columns, client, task), _pairs(columns, before_client, before_task))
     had_owner = np.zeros(len(columns.tasks), dtype=np.bool_)
     had_owner[before_task] = True
     return int((had_owner[task] & ~stayed).sum())
@@ -130,7 +130,7 @@ def _moved(columns: StateColumns, client: Ints, task: Ints) -> int:
 
 def _new_standbys(columns: StateColumns, client: Ints, task: Ints) -> int:
     before = _pairs(columns, columns.previous.client, columns.previous.task)
-    return int((~np.isin(_pairs(columns, client, task), before)).sum())
+    return int((~are_in(_pairs(columns, client, task), before)).sum())
 
 
 def _lag(columns: StateColumns, client: Ints, task: Ints) -> tuple[int, int]:
@@ -150,7 +150,7 @@ def _spread(columns: StateColumns, client: Ints) -> float:
 
 
 def _tag_values(columns: StateColumns, tags: tuple[str, ...], client: Ints, task: Ints, with_standby: Ints) -> int:
-    chosen = np.isin(task, with_standby)
+    chosen = are_in(task, with_standby)
     total = 0
     for tag in tags:
         of_clients = [tags_of.get(tag) for tags_of in columns.clients.client_tags]
