@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from task_assignor.sdk import Assignment, AssignmentError, StreamsException
+from task_assignor.sdk import Assignment, AssignmentConfigs, AssignmentError, StreamsException
 from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
@@ -66,11 +66,19 @@ def check_racks(topic: str, racks: object) -> None:
         )
 
 
-def check_makes_assignors(factory: object) -> None:
+def check_configs(configs: object) -> None:
+    """Raise GroupException if these are no settings for assignors."""
+    if not isinstance(configs, AssignmentConfigs):
+        raise GroupException(
+            f"The configs ({shown(configs)}) must be AssignmentConfigs. Maybe StreamsConfig(...).assignment_configs."
+        )
+
+
+def check_makes_assignors(factory: object, what: str = "assignor_factory") -> None:
     """Raise GroupException if this makes no assignors when it is called: an assignor itself, for instance."""
     if not callable(factory):
         raise GroupException(
-            f"The assignor_factory ({shown(factory)}) must make an assignor when it is called. Maybe the class of one, or "
+            f"The {what} ({shown(factory)}) must make an assignor when it is called. Maybe the class of one, or "
             "StreamsConfig(...).task_assignor."
         )
 

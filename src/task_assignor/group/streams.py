@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from task_assignor.group.errors import check_kind, check_makes_assignors, list_of
+from task_assignor.group.errors import GroupException, check_configs, check_kind, check_makes_assignors, list_of
 from task_assignor.group.leader import ClientAssignment, GroupLeader, GroupRebalance
 from task_assignor.group.members import GroupClient, GroupConsumer
 from task_assignor.group.topics import MissingSourceTopicException, TopicPlan, plan_topics
@@ -38,6 +38,7 @@ from task_assignor.sdk import (
     TaskId,
     TopicPartition,
 )
+from task_assignor.sdk.checks import check_fields
 from task_assignor.sdk.config_keys import parse_host_info
 from task_assignor.sdk.logs import logger_of
 
@@ -62,6 +63,9 @@ class StreamsMember:
     member_id: str
     subscription: Subscription
     info: SubscriptionInfo
+
+    def __attrs_post_init__(self) -> None:
+        check_fields(self, GroupException, member_id=str, subscription=Subscription, info=SubscriptionInfo)
 
     @classmethod
     def of(cls, member_id: str, subscription: Subscription) -> StreamsMember:
@@ -141,9 +145,11 @@ class StreamsLeader:
         shapes: Sequence[SubTopologyShape],
         fallback_factory: Callable[[], TaskAssignor] | None = None,
     ) -> None:
-        check_makes_assignors(assignor_factory)
         self._assignor_factory = assignor_factory
-        self._fallback_factory = fallback_factory or assignor_factory
+        self._fallback_factory = assignor_factory if fallback_factory is None else fallback_factory
+        check_makes_assignors(self._assignor_factory)
+        check_makes_assignors(self._fallback_factory, "fallback_factory")
+        check_configs(configs)
         self._configs = configs
         self._shapes = list_of("sub-topologies", SubTopologyShape, shapes)
 

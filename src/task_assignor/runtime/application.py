@@ -220,7 +220,7 @@ class StreamsApplication:
         """
         # Half a surrogate pair is written down as its escape, under which nobody would ask for it.
         if not isinstance(name, str) or not name.strip() or name != name.encode(errors="ignore").decode():
-            raise ConfigException(f"The name of a marker ({name!r}) must be a text of UTF-8 that is not empty.")
+            raise ConfigException(f"The name of a marker ({shown(name)}) must be a text of UTF-8 that is not empty.")
         server = self._server
         return server is not None and server.request_marker(name)
 

@@ -117,12 +117,19 @@ def to_aggregates(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate
     """What was given, as it is now: whoever adds to it for the next aggregation does not mean this one.
 
     Raises:
-        TopologyException: it is no mapping.
+        TopologyException: it is no mapping from names to these.
     """
     if not isinstance(aggregates, Mapping):
         raise TopologyException(
             f"The aggregates ({shown(aggregates)}) must be a mapping from names in the result to what is computed, such as "
             "{'rows': Aggregate.count()}."
+        )
+    strange = [
+        name for name, found in aggregates.items() if not (isinstance(name, str) and isinstance(found, Aggregate))
+    ]
+    if strange:
+        raise TopologyException(
+            f"The aggregates: {strange} must be names of what is made by Aggregate.count(), .sum(column), and so on."
         )
     return dict(aggregates)
 

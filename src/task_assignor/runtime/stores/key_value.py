@@ -283,6 +283,8 @@ class KeyValueStore(Store):
 
     def find(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """What `lookup` gives, and which of the keys are there: all value columns of a key may be null."""
+        if not isinstance(keys, pa.Table):
+            raise StoreException(f"The keys ({shown(keys)}) for the store {self.name} must be a pyarrow.Table.")
         rows = self._get_many(self._keys_of(keys))
         return self._value_table(rows), np.fromiter((row is not None for row in rows), np.bool_, len(rows))
 
