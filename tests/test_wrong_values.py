@@ -17,8 +17,17 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.builtin_assignors import StickyTaskAssignor as Sticky
-from task_assignor.group import GroupClient, GroupConsumer, GroupException, GroupLeader, StreamsLeader, StreamsMember
-from task_assignor.group.consumers import Claim
+from task_assignor.group import (
+    GroupClient,
+    GroupConsumer,
+    GroupException,
+    GroupLeader,
+    StreamsLeader,
+    StreamsMember,
+    spread_over_consumers,
+    tell_error,
+)
+from task_assignor.group.consumers import Claim, ConsumerMember, split_numbers
 from task_assignor.group.wire import SubscriptionInfo, encode_subscription_info
 from task_assignor.kafka import ClientSettings
 from task_assignor.kafka.topics import KafkaTopic
@@ -26,8 +35,10 @@ from task_assignor.runtime import (
     Aggregate,
     Aggregation,
     ClientException,
+    ClientSpec,
     Forwarded,
     LocalProcessLauncher,
+    Metrics,
     Output,
     Repartitioned,
     RuntimeOptions,
@@ -41,11 +52,13 @@ from task_assignor.runtime import (
     TopicSpec,
     TopologyException,
     WindowedJoin,
+    metrics_to_opentelemetry,
     partitions_of,
     write_topic,
 )
 from task_assignor.runtime.shells.clients import client_specs
 from task_assignor.sdk import (
+    ApplicationStateBuilder,
     Assignment,
     AssignmentConfigs,
     ConfigException,
@@ -58,10 +71,18 @@ from task_assignor.sdk import (
     TaskIdFormatException,
 )
 from task_assignor.testing import TaskSpec, a_client, a_state, assert_balanced, random_assignment, stateful_tasks
-from task_assignor.utils import RackAwareOptimizationParams, place_actives, rack_rows
+from task_assignor.utils import (
+    Placement,
+    RackAwareOptimizationParams,
+    optimize_actives,
+    place_actives,
+    rack_problem,
+    rack_rows,
+)
 
 STATE = a_state(stateful_tasks(0, 2), 2)
 WINDOW: dict[str, Any] = {"left": "l", "right": "r", "before_ms": 0, "after_ms": 0}
+PLACED = Placement.of(STATE.columns, [0, 1])
 ROWS = {"rows": Aggregate.count()}
 TABLE = pa.table({"k": [1, 2, 3]})
 KEYS = TABLE.schema
@@ -106,6 +127,13 @@ CASES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda word: rack_rows(STATE.columns, np.array([0]), word), StateException, "'source', 'changelog' or 'all'"),
     (lambda word: assert_balanced(STATE, place_actives(STATE), tasks=word), ConfigException, "'all', 'stateful' or "),
 ]
+
+
+def ranked(partitions: Any) -> object:
+    """The strategy is none: whatever was given for partitions was not looked at."""
+    return optimize_actives(STATE, place_actives(STATE), traffic_cost=1, non_overlap_cost=1, partitions=partitions)
+
+
 _CONTEXT: Any = SimpleNamespace()
 _APPLICATION: Any = SimpleNamespace()
 
@@ -290,6 +318,70 @@ def test_what_a_processor_cannot_do_with_is_named_when_it_is_made(call: Callable
             r"^The partitions \(0\) must be an int from 1 to 2147483647",
         ),
         (lambda: partitions_of(TABLE, 5, 2), TopicException, r"^The key \(5\) must be a list of names of columns"),
+        (
+            lambda: StreamsConfig({}, np.array(["a", "b"])),
+            ConfigException,
+            r"^The where \(array.*\) of settings must be a map",
+        ),
+        (
+            lambda: ApplicationStateBuilder("x"),
+            StateException,
+            r"^The assignment_configs \('x'\) must be AssignmentConfigs",
+        ),
+        (
+            lambda: ApplicationStateBuilder(now_ms="x"),
+            StateException,
+            r"^The now_ms \('x'\) must be an int of millisec",
+        ),
+        (
+            lambda: ranked("sources"),
+            StateException,
+            r"^The partitions \('sources'\) must be 'source', 'changelog' or 'all'",
+        ),
+        (
+            lambda: rack_problem(STATE.columns, None, 5),
+            StateException,
+            r"^The partitions \(5\) must be 'source', 'changelog'",
+        ),
+        (
+            lambda: RackAwareOptimizationParams(STATE, "all", ("0_0",)),
+            StateException,
+            "^The tasks must be a list of TaskId",
+        ),
+        (
+            lambda: RackAwareOptimizationParams(STATE, "all", (), -1),
+            ConfigException,
+            r"^The traffic cost override \(-1\) must",
+        ),
+        (lambda: PLACED.shortages("1"), ConfigException, r"^The replicas \('1'\) must be an int from 0 to"),
+        (lambda: GroupLeader(Sticky, CONFIGS, {TASK: 5}), GroupException, "^The tasks .* must be a list of TaskInfo"),
+        (lambda: ConsumerMember.of("m", None), GroupException, r"^The subscription \(None\) must be a Subscription\.$"),
+        (lambda: tell_error([], "1", ""), GroupException, r"^The code \('1'\) must be an int\.$"),
+        (
+            lambda: spread_over_consumers([GroupConsumer("m")], [], [], [], 5),
+            GroupException,
+            r"^The lags \(5\) must be a map",
+        ),
+        (
+            lambda: split_numbers({"m": {"t": "01"}}),
+            GroupException,
+            r"owns of the topic 't' \('01'\) must be a list of ints",
+        ),
+        (
+            lambda: ClientSpec("c").with_settings({}),
+            ConfigException,
+            "^The config must be a StreamsConfig, not of the type dict",
+        ),
+        (
+            lambda: StreamsApplication.request_stop(_APPLICATION, 5),
+            ConfigException,
+            r"^The reason \(5\) of a stop must be a",
+        ),
+        (
+            lambda: metrics_to_opentelemetry(Metrics("app"), 5),
+            ConfigException,
+            r"^The meter \(5\) must be one of OpenTelemetry",
+        ),
     ],
 )
 def test_what_is_of_another_kind_is_named_when_it_is_made(

@@ -128,6 +128,7 @@ class GroupLeader:
         if not (on_state is None or callable(on_state)):
             raise GroupException(f"The on_state ({shown(on_state)}) must be a function, or None.")
         check_mapping("tasks", tasks, "task ids to TaskInfo, as make_tasks gives it")
+        list_of("tasks", TaskInfo, tasks.values())
         self.assignor_name = assignor_name
         self._on_state = on_state
         self._told: str | None = None

@@ -196,7 +196,12 @@ class StreamsApplication:
 
         Returns:
             Whether there is a run to be ended.
+
+        Raises:
+            ConfigException: the reason is no text.
         """
+        if not isinstance(reason, str):
+            raise ConfigException(f"The reason ({shown(reason)}) of a stop must be a text.")
         server = self._server
         if server is not None:
             server.request_stop(reason)

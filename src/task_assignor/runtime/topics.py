@@ -300,7 +300,7 @@ class Topic:
         schema = self.spec.schema
         if columns is not None:
             names = names_of(columns)
-            strange = [name for name in names if name not in schema.names]
+            strange = [name for name in names if not isinstance(name, str) or name not in schema.names]
             if strange:
                 raise TopicException(f"Topic {self.spec.name} has no columns {shown(strange)}; it has {schema.names}.")
             schema = pa.schema([schema.field(name) for name in names])

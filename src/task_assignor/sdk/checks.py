@@ -74,21 +74,26 @@ def check_choice(
     raise error(f"{shown_as} must be {', '.join(most)} or {last}.{advice}")
 
 
-def check_fields(instance: object, error: type[StreamsException], **kinds: Kinds) -> None:
-    """Raise `error` if a field of a value is of another kind than these. Integers of numpy are ints; true and false are none.
+def check_kind(what: str, value: object, kinds: Kinds, error: type[StreamsException], owner: str = "") -> None:
+    """Raise `error` if a value is of another kind than these. Integers of numpy are ints; true and false are none.
 
     Args:
-        instance: the value, of a class whose fields hold what they are given.
+        what: what it is, for the error.
+        value: the value.
+        kinds: what it must be; several, or None among them, if there is a choice.
         error: what to raise.
-        kinds: field -> what it must be; several, or None among them, if there is a choice.
+        owner: whose it is, written behind the value, such as " of the run".
     """
-    for name, given in kinds.items():
-        value, allowed = getattr(instance, name), given if isinstance(given, tuple) else (given,)
-        if not any(_is_a(kind, value) for kind in allowed):
-            expected = " or ".join("None" if kind is None else _with_article(kind.__name__) for kind in allowed)
-            raise error(
-                f"The {name} ({shown(visible(name, value))}) of the {type(instance).__name__} must be {expected}."
-            )
+    allowed = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not any(_is_a(kind, value) for kind in allowed):
+        expected = " or ".join("None" if kind is None else _with_article(kind.__name__) for kind in allowed)
+        raise error(f"The {what} ({shown(visible(what, value))}){owner} must be {expected}.")
+
+
+def check_fields(instance: object, error: type[StreamsException], **kinds: Kinds) -> None:
+    """`check_kind` of some fields of a value, by their names."""
+    for name, allowed in kinds.items():
+        check_kind(name, getattr(instance, name), allowed, error, f" of the {type(instance).__name__}")
 
 
 def _is_a(kind: type | None, value: object) -> bool:

@@ -67,7 +67,7 @@ class KeyValueStoreSpec:
         check_flag("on_disk of the store", self.on_disk, self.name, StoreException)
         for what, schema in (("key", self.key), ("value", self.value)):
             if not isinstance(schema, pa.Schema):
-                raise StoreException(f"The {what} ({schema!r}) of store {self.name} must be a pyarrow.Schema.")
+                raise StoreException(f"The {what} ({shown(schema)}) of store {self.name} must be a pyarrow.Schema.")
         if not len(self.key):
             raise StoreException(f"The store {self.name} needs at least one key column.")
         for field in self.key:
