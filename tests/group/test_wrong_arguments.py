@@ -131,7 +131,7 @@ SENT = SubscriptionInfo(ProcessId(uuid.UUID(int=1)))
         (lambda: followup_ms(ANY, SENT), r"^The AssignmentInfo that was given \(None\) must be an AssignmentInfo"),
         (lambda: followup_ms(AssignmentInfo(), ANY), r"^The SubscriptionInfo that was sent \(None\) must be"),
         (lambda: split_numbers(ANY), r"The assignment \(None\) must be a mapping from member ids"),
-        (lambda: split_numbers({"m": ["t"]}), r"The partitions of the member 'm' \(\['t'\]\) must be a mapping"),  # type: ignore[dict-item]
+        (lambda: split_numbers({"m": ["t"]}), r"partitions that the member 'm' owns \(\['t'\]\) must be a mapping"),  # type: ignore[dict-item]
     ],
 )
 def test_an_argument_of_another_kind_is_named(call: Callable[[], object], message: str) -> None:

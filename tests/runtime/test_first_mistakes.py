@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pytest
 
@@ -106,6 +105,5 @@ def test_what_joins_are_given_for_choices_and_suffixes_is_checked() -> None:
     with pytest.raises(TopologyException, match=r"The table_first of a StreamTableJoin \('no'\) must be True or False"):
         StreamTableJoin(stream="s", table="t", table_first=no)
     nothing: Any = None
-    join = TableJoin(left="orders", right="others", suffix=nothing)
-    with pytest.raises(TopologyException, match=r"the suffix \(None\) must be a string"):
-        join.sub_topology("join", "joined", topics=[SPEC, attrs.evolve(SPEC, name="others")])
+    with pytest.raises(TopologyException, match=r"The suffix \(None\) of the TableJoin must be a str\."):
+        TableJoin(left="orders", right="others", suffix=nothing)

@@ -229,10 +229,14 @@ def test_a_topology_that_cannot_be_is_refused(build: Any, said: str) -> None:
 )
 def test_a_repartition_topic_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     write_streams(tmp_path / "topics", rows=200, keys=10)
-    pairs = attrs.evolve(PAIRS, **changes)
-    topology = Topology([SubTopology("a", "left", CountPairs, outputs=[pairs]), SubTopology("b", "pairs", CountPairs)])
+
+    def made() -> StreamsApplication:
+        pairs = attrs.evolve(PAIRS, **changes)
+        counts = SubTopology("a", "left", CountPairs, outputs=[pairs])
+        return application(tmp_path, Topology([counts, SubTopology("b", "pairs", CountPairs)]))
+
     with pytest.raises(TopologyException, match=said):
-        application(tmp_path, topology)
+        made()
 
 
 # What the coordinator knows of them.

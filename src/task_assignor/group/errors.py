@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from task_assignor.sdk import Assignment, AssignmentError, StreamsException
+from task_assignor.sdk import Assignment, AssignmentConfigs, AssignmentError, StreamsException
 from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
@@ -28,13 +28,6 @@ def check_assignment(assignment: object) -> None:
         raise GroupException(
             f"The assignment of a member ({shown(assignment)}) must be an Assignment. Maybe answer.to_assignment(member_id)."
         )
-
-
-def check_kind(what: str, kind: type, value: object) -> None:
-    """Raise GroupException if a value is of another kind."""
-    if not isinstance(value, kind):
-        article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise GroupException(f"The {what} ({shown(value)}) must be {article} {kind.__name__}.")
 
 
 def list_of(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, ...]:
@@ -66,11 +59,19 @@ def check_racks(topic: str, racks: object) -> None:
         )
 
 
-def check_makes_assignors(factory: object) -> None:
+def check_configs(configs: object) -> None:
+    """Raise GroupException if these are no settings for assignors."""
+    if not isinstance(configs, AssignmentConfigs):
+        raise GroupException(
+            f"The configs ({shown(configs)}) must be AssignmentConfigs. Maybe StreamsConfig(...).assignment_configs."
+        )
+
+
+def check_makes_assignors(factory: object, what: str = "assignor_factory") -> None:
     """Raise GroupException if this makes no assignors when it is called: an assignor itself, for instance."""
     if not callable(factory):
         raise GroupException(
-            f"The assignor_factory ({shown(factory)}) must make an assignor when it is called. Maybe the class of one, or "
+            f"The {what} ({shown(factory)}) must make an assignor when it is called. Maybe the class of one, or "
             "StreamsConfig(...).task_assignor."
         )
 

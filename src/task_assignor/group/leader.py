@@ -17,6 +17,7 @@ import attrs
 from task_assignor.group.errors import (
     AssignmentRejectedException,
     GroupException,
+    check_configs,
     check_makes_assignors,
     check_mapping,
     list_of,
@@ -123,11 +124,11 @@ class GroupLeader:
         on_state: Callable[[ApplicationState], None] | None = None,
     ) -> None:
         check_makes_assignors(assignor_factory)
-        if not isinstance(configs, AssignmentConfigs):
-            raise GroupException(
-                f"The configs ({shown(configs)}) must be AssignmentConfigs. Maybe StreamsConfig(...).assignment_configs."
-            )
+        check_configs(configs)
+        if not (on_state is None or callable(on_state)):
+            raise GroupException(f"The on_state ({shown(on_state)}) must be a function, or None.")
         check_mapping("tasks", tasks, "task ids to TaskInfo, as make_tasks gives it")
+        list_of("tasks", TaskInfo, tasks.values())
         self.assignor_name = assignor_name
         self._on_state = on_state
         self._told: str | None = None

@@ -8,6 +8,7 @@ import attrs
 
 from task_assignor.group.errors import GroupException, check_text, list_of
 from task_assignor.sdk import HostInfo, ProcessId, TaskId
+from task_assignor.sdk.checks import check_fields
 from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.text import shown
 
@@ -86,6 +87,14 @@ class GroupClient:
             raise GroupException(
                 f"The process_id of a client ({shown(self.process_id)}) must be a ProcessId. Maybe use ProcessId.parse(text)."
             )
+        check_fields(
+            self,
+            GroupException,
+            rack_id=(str, None),
+            client_tags=Mapping,
+            host_info=(HostInfo, None),
+            generation=(int, None),
+        )
         if not self.consumers:
             raise GroupException(f"The client {self.process_id} has no consumers.")
 

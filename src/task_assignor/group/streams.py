@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from task_assignor.group.errors import check_kind, check_makes_assignors, list_of
+from task_assignor.group.errors import GroupException, check_configs, check_makes_assignors, list_of
 from task_assignor.group.leader import ClientAssignment, GroupLeader, GroupRebalance
 from task_assignor.group.members import GroupClient, GroupConsumer
 from task_assignor.group.topics import MissingSourceTopicException, TopicPlan, plan_topics
@@ -38,6 +38,7 @@ from task_assignor.sdk import (
     TaskId,
     TopicPartition,
 )
+from task_assignor.sdk.checks import check_fields, check_kind
 from task_assignor.sdk.config_keys import parse_host_info
 from task_assignor.sdk.logs import logger_of
 
@@ -62,6 +63,9 @@ class StreamsMember:
     member_id: str
     subscription: Subscription
     info: SubscriptionInfo
+
+    def __attrs_post_init__(self) -> None:
+        check_fields(self, GroupException, member_id=str, subscription=Subscription, info=SubscriptionInfo)
 
     @classmethod
     def of(cls, member_id: str, subscription: Subscription) -> StreamsMember:
@@ -141,9 +145,11 @@ class StreamsLeader:
         shapes: Sequence[SubTopologyShape],
         fallback_factory: Callable[[], TaskAssignor] | None = None,
     ) -> None:
-        check_makes_assignors(assignor_factory)
         self._assignor_factory = assignor_factory
-        self._fallback_factory = fallback_factory or assignor_factory
+        self._fallback_factory = assignor_factory if fallback_factory is None else fallback_factory
+        check_makes_assignors(self._assignor_factory)
+        check_makes_assignors(self._fallback_factory, "fallback_factory")
+        check_configs(configs)
         self._configs = configs
         self._shapes = list_of("sub-topologies", SubTopologyShape, shapes)
 
@@ -235,9 +241,10 @@ def tell_error(members: Iterable[StreamsMember], code: int, why: str) -> Streams
         why: for the log.
 
     Raises:
-        GroupException: the members are not a list of `StreamsMember`.
+        GroupException: the members are not a list of `StreamsMember`, or the code is no int.
     """
     members = list_of("members", StreamsMember, members)
+    check_kind("code", code, int, GroupException)
     info = AssignmentInfo(err_code=code)
     return StreamsRebalance({member.member_id: StreamsAssignment((), info) for member in members}, why)
 
@@ -255,8 +262,8 @@ def followup_ms(given: AssignmentInfo, sent: SubscriptionInfo) -> int:
     Raises:
         GroupException: one of them is something else.
     """
-    check_kind("AssignmentInfo that was given", AssignmentInfo, given)
-    check_kind("SubscriptionInfo that was sent", SubscriptionInfo, sent)
+    check_kind("AssignmentInfo that was given", given, AssignmentInfo, GroupException)
+    check_kind("SubscriptionInfo that was sent", sent, SubscriptionInfo, GroupException)
     if given.version != sent.version:
         return AT_ONCE
     host = _host(sent.user_end_point)

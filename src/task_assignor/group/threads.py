@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from task_assignor.group.errors import GroupException, list_of
+from task_assignor.group.errors import GroupException, check_mapping, list_of
 from task_assignor.group.members import GroupConsumer
 from task_assignor.kafka_order.java_order import PriorityQueue
 from task_assignor.sdk import TaskId
@@ -63,6 +63,7 @@ def spread_over_consumers(
     if not isinstance(stateful, frozenset):  # that of a million tasks is given for each client
         stateful = frozenset(list_of("stateful tasks", TaskId, stateful))
     behind = {} if lags is None else lags
+    check_mapping("lags", behind, "task ids to ints")
     previous = {
         consumer.member_id: sorted(consumer.previous_tasks & stateful, key=lambda task: (behind.get(task, 0), task))
         for consumer in sorted(consumers, key=lambda consumer: consumer.member_id)

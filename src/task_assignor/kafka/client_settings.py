@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from task_assignor.sdk import ConfigException, ConfigProblem
+from task_assignor.sdk.checks import check_fields
 from task_assignor.sdk.hidden import visible
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import nearest, shown
@@ -78,6 +79,20 @@ class ClientSettings:
     certificate: str | None = None
     key_password: str | None = attrs.field(default=None, repr=False)
     checks_host_name: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        texts = ("client_id", "username", "password", "trusted", "certificate", "key_password")
+        check_fields(
+            self,
+            ConfigException,
+            bootstrap_servers=tuple,
+            request_timeout_ms=int,
+            transaction_timeout_ms=int,
+            security_protocol=str,
+            sasl_mechanism=str,
+            checks_host_name=bool,
+            **dict.fromkeys(texts, (str, None)),
+        )
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> ClientSettings:

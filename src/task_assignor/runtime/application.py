@@ -196,7 +196,12 @@ class StreamsApplication:
 
         Returns:
             Whether there is a run to be ended.
+
+        Raises:
+            ConfigException: the reason is no text.
         """
+        if not isinstance(reason, str):
+            raise ConfigException(f"The reason ({shown(reason)}) of a stop must be a text.")
         server = self._server
         if server is not None:
             server.request_stop(reason)
@@ -220,7 +225,7 @@ class StreamsApplication:
         """
         # Half a surrogate pair is written down as its escape, under which nobody would ask for it.
         if not isinstance(name, str) or not name.strip() or name != name.encode(errors="ignore").decode():
-            raise ConfigException(f"The name of a marker ({name!r}) must be a text of UTF-8 that is not empty.")
+            raise ConfigException(f"The name of a marker ({shown(name)}) must be a text of UTF-8 that is not empty.")
         server = self._server
         return server is not None and server.request_marker(name)
 

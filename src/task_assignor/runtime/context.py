@@ -193,9 +193,9 @@ class TaskContext:
                     "need exactly one. Maybe context.forward(rows, output=NAME)."
                 )
             return self.outputs[0]
-        if output not in self.outputs:
+        if not isinstance(output, str) or output not in self.outputs:
             raise TopologyException(
-                f"The sub-topology of the processor has no output {output!r}; its outputs: {', '.join(self.outputs) or 'none'}."
+                f"The sub-topology of the processor has no output {shown(output)}; its outputs: {', '.join(self.outputs) or 'none'}."
             )
         return output
 

@@ -27,6 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import TopicException
+from task_assignor.sdk.integers import INT32_MAX, is_whole
+from task_assignor.sdk.text import shown
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
@@ -148,8 +150,14 @@ def partitions_of(table: pa.Table | pa.RecordBatch, key: Sequence[str], partitio
         (N,) partition numbers.
 
     Raises:
-        TopicException: a column is missing or cannot be a key.
+        TopicException: a column is missing or cannot be a key, or that is no table or number of partitions.
     """
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise TopicException(f"The table ({shown(table)}) must be a pyarrow.Table or RecordBatch.")
+    if not is_whole(partitions) or not 1 <= partitions <= INT32_MAX:
+        raise TopicException(f"The partitions ({shown(partitions)}) must be an int from 1 to {INT32_MAX}.")
+    if not isinstance(key, Sequence) or not all(isinstance(name, str) for name in key):
+        raise TopicException(f"The key ({shown(key)}) must be a list of names of columns.")
     flat, offsets = serialise_keys(table, key)
     hashes = murmur2_many(flat, offsets) & np.uint32(0x7FFFFFFF)
     return (hashes % np.uint32(partitions)).astype(np.int32)

@@ -162,6 +162,10 @@ def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> No
     except ImportError as error:
         raise MissingExtraException("otel", "metrics_to_opentelemetry", "opentelemetry") from error
     meter = get_meter("task_assignor") if meter is None else meter
+    if not hasattr(meter, "create_observable_gauge"):
+        raise ConfigException(
+            f"The meter ({shown(meter)}) must be one of OpenTelemetry, or None: the one of this package."
+        )
 
     def observe(name: str) -> Any:
         def callback(_: CallbackOptions) -> Iterable[Observation]:

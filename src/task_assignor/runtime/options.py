@@ -11,6 +11,7 @@ from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
+from task_assignor.sdk.text import shown
 
 
 def _at_least(
@@ -23,7 +24,7 @@ def _at_least(
             is_too_large = type(value) is int and value > most
             limit = f"at most {most}" if is_too_large else meaning or f"at least {least}"
             raise ConfigException(
-                f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be an int of {limit}."
+                f"The {attribute.name} ({shown(value)}) of a {type(instance).__name__} must be an int of {limit}."
             )
 
     return check
@@ -38,13 +39,15 @@ _not_below_minus_one: Final = _at_least(-1, "at least 0, or -1: do not wait")
 
 def _boolean(instance: object, attribute: attrs.Attribute[bool], value: bool) -> None:
     if type(value) is not bool:
-        raise ConfigException(f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be True or False.")
+        raise ConfigException(
+            f"The {attribute.name} ({shown(value)}) of a {type(instance).__name__} must be True or False."
+        )
 
 
 def _host(instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
     if not (value is None or (isinstance(value, str) and value)):
         raise ConfigException(
-            f"The {attribute.name} ({value!r}) of a {type(instance).__name__} must be the name or address of a host, or None."
+            f"The {attribute.name} ({shown(value)}) of a {type(instance).__name__} must be the name or address of a host, or None."
         )
 
 

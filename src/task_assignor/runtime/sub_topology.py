@@ -16,7 +16,7 @@ from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.topic_spec import TopicSpec, check_name, check_source
+from task_assignor.runtime.topic_spec import TopicSpec, check_key, check_name, check_partitions, check_source
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import shown
 
@@ -83,6 +83,14 @@ class Repartitioned(Output):
     key: tuple[str, ...] = attrs.field(kw_only=True, converter=_to_names)
     partitions: int = attrs.field(kw_only=True)
     timestamp: str | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        try:
+            check_partitions(self.name, self.partitions)
+            check_key(self.name, self.key, self.timestamp)
+        except TopicException as error:
+            raise TopologyException(str(error)) from None
 
     @property
     def spec(self) -> TopicSpec:
@@ -176,7 +184,7 @@ class SubTopology:
         if self.topology is not None:
             _check_topology_name(where, self.topology)
         if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
-            raise TopologyException(f"The name of a sub-topology ({self.name!r}) must be a text on one line.")
+            raise TopologyException(f"The name of a sub-topology ({shown(self.name)}) must be a text on one line.")
         if not isinstance(self.version, str):
             raise TopologyException(f"{where}: the version ({shown(self.version)}) must be a text, such as '2'.")
         if not self.sources:
@@ -198,14 +206,14 @@ class SubTopology:
             )
         for store in self.stores:
             if not isinstance(store, (KeyValueStoreSpec, WindowStoreSpec)):
-                raise TopologyException(f"{where} has a store that is no store declaration: {store!r}.")
+                raise TopologyException(f"{where} has a store that is no store declaration: {shown(store)}.")
         if isinstance(self.processor, Processor):
             raise TopologyException(
                 f"{where} was given a {type(self.processor).__name__} object as processor, but every task needs its own. "
                 f"Maybe give the class: processor={type(self.processor).__name__}."
             )
         if not callable(self.processor):
-            raise TopologyException(f"{where} has a processor that cannot be called: {self.processor!r}.")
+            raise TopologyException(f"{where} has a processor that cannot be called: {shown(self.processor)}.")
         self._check_needs_no_arguments(where)
         _ = self.forwarded
         for output in self.outputs:
@@ -272,12 +280,16 @@ class SubTopology:
         Raises:
             TopologyException: no other sub-topology can read it, or its columns are not known before the run, or do not fit.
         """
-        given = [topics] if isinstance(topics, TopicSpec) else topics
-        specs = dict(given) if isinstance(given, Mapping) else {spec.name: spec for spec in given}
-        found = next((one for one in self.outputs if one.name == output), None)
+        given = topics.values() if isinstance(topics, Mapping) else several(topics, TopicSpec)
+        if not all(isinstance(spec, TopicSpec) for spec in given):
+            raise TopologyException(
+                f"The topics ({shown(topics)}) must be TopicSpec objects, such as Topic.open(root, name).spec."
+            )
+        specs = dict(topics) if isinstance(topics, Mapping) else {spec.name: spec for spec in given}
+        found = next((one for one in self.outputs if isinstance(output, str) and one.name == output), None)
         if not isinstance(found, (Repartitioned, Forwarded)):
             raise TopologyException(
-                f"The sub-topology {self.name!r} has no output {output!r} that is Forwarded or Repartitioned, so nothing can read it."
+                f"The sub-topology {self.name!r} has no output {shown(output)} that is Forwarded or Repartitioned, so nothing can read it."
             )
         origins: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = (
             getattr(self.processor, "origins", None) if is_ready_made(self.processor) else None

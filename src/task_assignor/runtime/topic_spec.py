@@ -38,17 +38,28 @@ def check_source(instance: object, attribute: attrs.Attribute[str], value: objec
         )
 
 
-def check_key(topic: str, key: Sequence[str]) -> None:
-    """No column is named twice: it would be hashed twice, maybe in the place of another one.
+def check_partitions(topic: str, partitions: object) -> None:
+    """Raise TopicException if no topic can have so many partitions."""
+    if type(partitions) is not int or not 1 <= partitions <= MAX_PARTITIONS:
+        raise TopicException(
+            f"The partitions ({shown(partitions)}) of topic {topic} must be an int of at least 1, and at most {MAX_PARTITIONS}."
+        )
+
+
+def check_key(topic: str, key: Sequence[str], timestamp: str | None) -> None:
+    """Key and timestamp are names; no key column is named twice: it would be hashed twice, maybe in the place of another one.
 
     Raises:
-        TopicException: one is.
+        TopicException: that is not so.
     """
+    for column in (*key, *([] if timestamp is None else [timestamp])):
+        if not isinstance(column, str):
+            raise TopicException(f"A key or timestamp column of topic {topic} must be a name, not {shown(column)}.")
     if any(column in key[:place] for place, column in enumerate(key)):
         raise TopicException(f"The key of topic {topic} names a column twice: {list(key)}.")
 
 
-def _names(given: Iterable[str]) -> tuple[str, ...]:
+def names_of(given: Iterable[str]) -> tuple[str, ...]:
     """Names that were given as several, or as one text."""
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
 
@@ -57,9 +68,13 @@ def _rack_sets(racks: Sequence[Iterable[str] | None] | None) -> tuple[frozenset[
     """Racks per partition as a spec has them."""
     if racks is None:
         return None
+    if not isinstance(racks, Iterable):
+        raise TopicException(
+            f"The racks ({shown(racks)}) must be a list that has, for each partition, several texts, or None."
+        )
     # A text is no list of letters.
     each = [racks] if isinstance(racks, str) else racks
-    return tuple(None if found is None else frozenset(_names(found)) for found in each)
+    return tuple(None if found is None else frozenset(names_of(found)) for found in each)
 
 
 @attrs.frozen
@@ -81,25 +96,22 @@ class TopicSpec:
     name: str
     partitions: int
     schema: pa.Schema
-    key: tuple[str, ...] = attrs.field(converter=_names)
+    key: tuple[str, ...] = attrs.field(converter=names_of)
     timestamp: str | None = None
     racks: tuple[frozenset[str] | None, ...] | None = attrs.field(default=None, converter=_rack_sets)
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
-        if type(self.partitions) is not int or not 1 <= self.partitions <= MAX_PARTITIONS:
-            raise TopicException(
-                f"The partitions ({self.partitions!r}) of topic {self.name} must be an int of at least 1, and at most {MAX_PARTITIONS}."
-            )
+        check_partitions(self.name, self.partitions)
         if not isinstance(self.schema, pa.Schema):
-            raise TopicException(f"The schema ({self.schema!r}) of topic {self.name} must be a pyarrow.Schema.")
+            raise TopicException(f"The schema ({shown(self.schema)}) of topic {self.name} must be a pyarrow.Schema.")
         if len(set(self.schema.names)) != len(self.schema.names):
             raise TopicException(f"Topic {self.name} has a column name twice: {self.schema.names}.")
         if not self.key:
             raise TopicException(
                 f"Topic {self.name} needs at least one key column. Its columns are {self.schema.names}."
             )
-        check_key(self.name, self.key)
+        check_key(self.name, self.key, self.timestamp)
         for column in (*self.key, *([] if self.timestamp is None else [self.timestamp])):
             if column not in self.schema.names:
                 raise TopicException(

@@ -32,6 +32,7 @@ from task_assignor.runtime.topic_versions import Segment, TopicVersion, life_of
 from task_assignor.runtime.topics import Topic, topics_storage
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import shown
 
 _log = logger_of(__name__)
 DEFAULT_SEGMENT_ROWS: Final = 1_000_000
@@ -438,8 +439,8 @@ def append_topic(
 
 def _first_of(rows: Any, name: str, segment_rows: int) -> tuple[pa.Table, Iterator[pa.Table]]:
     if type(segment_rows) is not int or segment_rows < 1:
-        raise TopicException(f"The segment_rows ({segment_rows!r}) must be an int of at least 1.")
-    tables = as_tables(rows, f"topic {name!r}")
+        raise TopicException(f"The segment_rows ({shown(segment_rows)}) must be an int of at least 1.")
+    tables = as_tables(rows, f"topic {shown(name)}")
     first = next(tables, None)
     if first is None:
         raise TopicException(f"There are no tables to write to topic {name!r}. Maybe write one without rows.")

@@ -26,9 +26,10 @@ from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.frames import padded
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topic_names import look_at_names
-from task_assignor.runtime.topic_spec import check_name
+from task_assignor.runtime.topic_spec import check_name, names_of
 from task_assignor.runtime.topic_versions import Segment, TopicVersion, newest_version, unreadable
-from task_assignor.sdk.text import is_name, is_url
+from task_assignor.sdk.integers import is_whole
+from task_assignor.sdk.text import is_name, is_url, shown
 
 _LOOK_INSIDE_S: Final = 1.0
 """So long a version is taken for the one that it was, by its number alone, where names do not tell which topic is there."""
@@ -135,6 +136,7 @@ class Topic:
 
     def end_offset(self, partition: int) -> int:
         """The offset after the last row of the partition."""
+        self._check_partition(partition)
         return self.end_offsets()[partition]
 
     def end_offsets(self) -> list[int]:
@@ -220,13 +222,16 @@ class Topic:
         Raises:
             TopicException: there is no such partition, or the lists of files cannot be read.
         """
-        if not 0 <= partition < self.spec.partitions:
-            raise TopicException(
-                f"Topic {self.spec.name} has partitions 0 to {self.spec.partitions - 1}, not {partition}."
-            )
+        self._check_partition(partition)
         if self._loaded is not self._version or start < self._begins[partition]:
             self._load(partition, start)
         return self._segments[partition]
+
+    def _check_partition(self, partition: object) -> None:
+        if not is_whole(partition) or not 0 <= partition < self.spec.partitions:  # type: ignore[operator]
+            raise TopicException(
+                f"Topic {self.spec.name} has partitions 0 to {self.spec.partitions - 1}, not {shown(partition)}."
+            )
 
     def _load(self, partition: int, start: int) -> None:
         with self._loading:
@@ -283,12 +288,22 @@ class Topic:
 
         Raises:
             CorruptLogException: a file cannot be read, or the topic has no such rows.
-            TopicException: they are deleted.
+            TopicException: they are deleted, or there is no such partition or column.
         """
-        if end > start and 0 <= partition < self.spec.partitions and end > self._version.ends[partition]:
+        self._check_partition(partition)
+        for what, offset in (("start", start), ("end", end)):
+            if not is_whole(offset):
+                raise TopicException(f"The {what} ({shown(offset)}) of rows of topic {self.spec.name} must be an int.")
+        if end > start and end > self._version.ends[partition]:
             # Whoever asks for it knows that it has grown.
             self.refresh()
-        schema = self.spec.schema if columns is None else pa.schema([self.spec.schema.field(name) for name in columns])
+        schema = self.spec.schema
+        if columns is not None:
+            names = names_of(columns)
+            strange = [name for name in names if not isinstance(name, str) or name not in schema.names]
+            if strange:
+                raise TopicException(f"Topic {self.spec.name} has no columns {shown(strange)}; it has {schema.names}.")
+            schema = pa.schema([schema.field(name) for name in names])
         if start >= end:
             return schema.empty_table()
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from task_assignor.sdk.checks import Kind, all_of
+from task_assignor.sdk.checks import Kind, all_of, check_fields
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import TopicPartition
 from task_assignor.sdk.text import shown
@@ -77,11 +77,14 @@ class Assignment:
         user_data: encoded extra data, or None.
 
     Raises:
-        StateException: the partitions are no list of these.
+        StateException: the partitions are no list of these, or the user data no bytes.
     """
 
     partitions: tuple[TopicPartition, ...] = attrs.field(default=(), converter=_partitions)
     user_data: bytes | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_fields(self, StateException, user_data=(bytes, None))
 
 
 @attrs.frozen
@@ -107,7 +110,7 @@ class Subscription:
         group_instance_id: static member id, or None.
 
     Raises:
-        StateException: topics or partitions are no list of these.
+        StateException: topics or partitions are no list of these, or something else is of another kind.
     """
 
     topics: tuple[str, ...] = attrs.field(default=(), converter=_topics)
@@ -116,6 +119,12 @@ class Subscription:
     generation_id: int = -1
     rack_id: str | None = None
     group_instance_id: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        text = (str, None)
+        check_fields(
+            self, StateException, user_data=(bytes, None), generation_id=int, rack_id=text, group_instance_id=text
+        )
 
 
 @attrs.frozen

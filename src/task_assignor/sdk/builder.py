@@ -28,7 +28,7 @@ from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.ids import HostInfo, ProcessId, TaskId
 from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
-from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartition, partitions_of
+from task_assignor.sdk.state import ApplicationState, TaskInfo, TaskTopicPartition, check_given, partitions_of
 from task_assignor.sdk.text import shown
 
 Key = TypeVar("Key", bound=Hashable)
@@ -56,6 +56,9 @@ class ApplicationStateBuilder:
         configs: the settings; None: Kafka's defaults.
         now_ms: time of the rebalance, milliseconds since the epoch.
 
+    Raises:
+        StateException: one of them is something else.
+
     Examples:
         >>> builder = ApplicationStateBuilder().add_task(TaskId(0, 0)).add_client(ProcessId.parse("0" * 8 + "-0000" * 3 + "-" + "0" * 12))
         >>> builder.build()
@@ -63,6 +66,7 @@ class ApplicationStateBuilder:
     """
 
     def __init__(self, configs: AssignmentConfigs | None = None, now_ms: int = 0) -> None:
+        check_given(configs, now_ms)
         self._configs = configs
         self._now_ms = now_ms
         self._groups: Numbers[Group] = Numbers()

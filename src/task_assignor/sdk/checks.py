@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from task_assignor.sdk.errors import ConfigException, StateException, StreamsException
+from task_assignor.sdk.hidden import visible
 from task_assignor.sdk.ids import TaskId
-from task_assignor.sdk.integers import INT32_MAX
+from task_assignor.sdk.integers import INT32_MAX, is_whole
 from task_assignor.sdk.text import nearest, shown
 
 Kind = TypeVar("Kind")
+Kinds = type | None | tuple[type | None, ...]
 
 
 def whole_number(
@@ -70,6 +72,36 @@ def check_choice(
     advice = "" if near is None else f" Maybe {near!r} is meant."
     shown_as = f"{what} ({shown(value)})" if owner is None else f"{what} ({shown(value)}) {owner}"
     raise error(f"{shown_as} must be {', '.join(most)} or {last}.{advice}")
+
+
+def check_kind(what: str, value: object, kinds: Kinds, error: type[StreamsException], owner: str = "") -> None:
+    """Raise `error` if a value is of another kind than these. Integers of numpy are ints; true and false are none.
+
+    Args:
+        what: what it is, for the error.
+        value: the value.
+        kinds: what it must be; several, or None among them, if there is a choice.
+        error: what to raise.
+        owner: whose it is, written behind the value, such as " of the run".
+    """
+    allowed = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not any(_is_a(kind, value) for kind in allowed):
+        expected = " or ".join("None" if kind is None else _with_article(kind.__name__) for kind in allowed)
+        raise error(f"The {what} ({shown(visible(what, value))}){owner} must be {expected}.")
+
+
+def check_fields(instance: object, error: type[StreamsException], **kinds: Kinds) -> None:
+    """`check_kind` of some fields of a value, by their names."""
+    for name, allowed in kinds.items():
+        check_kind(name, getattr(instance, name), allowed, error, f" of the {type(instance).__name__}")
+
+
+def _is_a(kind: type | None, value: object) -> bool:
+    return value is None if kind is None else is_whole(value) if kind is int else isinstance(value, kind)
+
+
+def _with_article(name: str) -> str:
+    return name if name == "bytes" else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = None) -> tuple[Kind, ...]:

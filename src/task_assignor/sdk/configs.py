@@ -113,7 +113,7 @@ def _check(_instance: object, attribute: attrs.Attribute[Any], value: object) ->
         is_list = isinstance(value, tuple) and all(isinstance(item, str) and item for item in value)
         expected = _tags(value) if is_list else "a list of non-empty strings"
     else:
-        expected = None if value in key.choices else f"one of {', '.join(key.choices)}"
+        expected = None if isinstance(value, str) and value in key.choices else f"one of {', '.join(key.choices)}"
     if expected is not None:
         given = list(value) if isinstance(value, tuple) else value
         raise ConfigException(f"The {attribute.name} ({shown(given)}) must be {expected}.")

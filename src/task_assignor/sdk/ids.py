@@ -107,7 +107,7 @@ def _no_number(what: str, number: object) -> TaskIdFormatException:
 
 
 def _none_if_empty(name: str | None) -> str | None:
-    return name or None
+    return None if isinstance(name, str) and not name else name
 
 
 @total_ordering

@@ -75,6 +75,10 @@ class StreamsConfig:
     _assignment_configs: AssignmentConfigs
 
     def __init__(self, settings: Mapping[str, object], where: Mapping[str, str] | None = None) -> None:
+        if not (where is None or isinstance(where, Mapping)):
+            raise ConfigException(
+                f"The where ({shown(where)}) of settings must be a mapping from keys to places, or None."
+            )
         reading = _Reading(settings, where or {}, None)
         reading.name_settings_of_others()
         vars(self).update(reading.results())

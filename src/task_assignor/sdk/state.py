@@ -339,6 +339,14 @@ class _Clients(Mapping[ProcessId, KafkaStreamsState]):
         return f"<{len(self)} clients>"
 
 
+def check_given(assignment_configs: object, now_ms: object) -> None:
+    """Raise StateException if a state cannot have such settings, or be of such a time."""
+    if type(now_ms) is not int or not 0 <= now_ms <= INT64_MAX:
+        raise StateException(f"The now_ms ({shown(now_ms)}) must be an int of milliseconds from 0 to 2^63 - 1.")
+    if not isinstance(assignment_configs, AssignmentConfigs | None):
+        raise StateException(f"The assignment_configs ({shown(assignment_configs)}) must be AssignmentConfigs.")
+
+
 class ApplicationState:
     """Everything an assignor decides from (KIP-924, Read-only APIs, `ApplicationState`). A value: nothing in it changes.
 
@@ -356,14 +364,11 @@ class ApplicationState:
     def __init__(
         self, columns: StateColumns, assignment_configs: AssignmentConfigs | None = None, now_ms: int = 0
     ) -> None:
-        if type(now_ms) is not int or not 0 <= now_ms <= INT64_MAX:
-            raise StateException(f"The now_ms ({shown(now_ms)}) must be an int of milliseconds from 0 to 2^63 - 1.")
+        check_given(assignment_configs, now_ms)
         if not isinstance(columns, StateColumns):
             raise StateException(
                 f"The columns ({shown(columns)}) must be StateColumns. Maybe use an ApplicationStateBuilder."
             )
-        if not isinstance(assignment_configs, AssignmentConfigs | None):
-            raise StateException(f"The assignment_configs ({shown(assignment_configs)}) must be AssignmentConfigs.")
         self._columns = columns
         self._configs = AssignmentConfigs() if assignment_configs is None else assignment_configs
         self._now_ms = now_ms

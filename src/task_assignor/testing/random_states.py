@@ -75,7 +75,7 @@ def random_states(
 
 def random_assignment(state: ApplicationState, seed: int) -> TaskAssignment:
     """A random answer to the state, usually a wrong one."""
-    return draw_assignment(seeded_choices(f"assignment/{seed}"), state)
+    return draw_assignment(seeded_choices(f"assignment/{_checked_seed(seed)}"), state)
 
 
 def _checked_seed(seed: int) -> int:

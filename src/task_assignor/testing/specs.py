@@ -19,7 +19,7 @@ from task_assignor.sdk import (
     TaskId,
     TaskTopicPartition,
 )
-from task_assignor.sdk.checks import all_of, strings, whole_number
+from task_assignor.sdk.checks import all_of, check_fields, strings, whole_number
 from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.state import partitions_of
 from task_assignor.sdk.text import shown
@@ -56,6 +56,9 @@ class TaskSpec:
     topic_partitions: tuple[TaskTopicPartition, ...] = attrs.field(default=(), converter=_partitions)
     end_offset_sum: int | None = None
 
+    def __attrs_post_init__(self) -> None:
+        check_fields(self, StateException, task_id=TaskId, is_stateful=bool, end_offset_sum=(int, None))
+
     @property
     def has_changelog(self) -> bool:
         """At least one partition is a changelog: the task has lags and gets standbys."""
@@ -80,6 +83,20 @@ class ClientSpec:
     previous_standby_tasks: tuple[TaskId, ...] = attrs.field(default=(), converter=_task_ids)
     task_lags: Mapping[TaskId, int] | None = attrs.field(factory=dict)
     generation: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_fields(
+            self,
+            StateException,
+            process_id=ProcessId,
+            num_processing_threads=int,
+            consumers=Mapping,
+            host_info=(HostInfo, None),
+            rack_id=(str, None),
+            client_tags=Mapping,
+            task_lags=(Mapping, None),
+            generation=(int, None),
+        )
 
 
 def state_of(

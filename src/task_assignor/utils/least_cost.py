@@ -14,7 +14,7 @@ from task_assignor.engine.places import Placed, min_cost_places
 from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.engine.weighted_places import Overload, place_weights, relaxed
-from task_assignor.sdk import ApplicationState, StateColumns
+from task_assignor.sdk import ApplicationState, ProcessId, StateColumns
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, rows_of
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.text import shown
@@ -338,9 +338,9 @@ def _exception_columns(
     rows: dict[tuple[int, int], int] = {}
     classes = int(names.max(initial=-1)) + 1
     for each in costs.exceptions:
-        client = columns.clients.find(each.process_id)
+        client = columns.clients.find(each.process_id) if isinstance(each.process_id, ProcessId) else -1
         if client < 0:
-            raise CostModelException(f"There is an exception for client {each.process_id}, but no such client.")
+            raise CostModelException(f"There is an exception for client {shown(each.process_id)}, but no such client.")
         if type(each.task_class) is not int or each.task_class < 0 or (are_all_classes and each.task_class >= classes):
             raise CostModelException(
                 f"There is an exception for class {shown(each.task_class)}, but the classes are 0 to {classes - 1}."

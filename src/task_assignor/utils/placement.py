@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from task_assignor.sdk import MISSING, AssignmentColumns, StateColumns, StateException, TaskId
 from task_assignor.sdk.arrays import order_by
+from task_assignor.sdk.checks import whole_number
 from task_assignor.sdk.columns import (
     Int32Array,
     Int64Array,
@@ -103,7 +104,12 @@ class Placement:
         return counts
 
     def shortages(self, replicas: int) -> dict[TaskId, int]:
-        """Tasks that have a changelog and fewer standbys than `replicas` -> how many they lack."""
+        """Tasks that have a changelog and fewer standbys than `replicas` -> how many they lack.
+
+        Raises:
+            ConfigException: that is no number of standbys.
+        """
+        whole_number("replicas", replicas, 0)
         tasks = self.state.tasks
         missing = np.where(tasks.has_changelog, replicas, 0) - np.bincount(self.standby_task, minlength=len(tasks))
         short = np.flatnonzero(missing > 0)

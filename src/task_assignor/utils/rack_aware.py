@@ -47,6 +47,9 @@ class RackAwareOptimizationParams:
     def __attrs_post_init__(self) -> None:
         check_state(self.application_state)
         check_choice("The kind", self.kind, get_args(Kind))
+        all_of("tasks", TaskId, self.tasks)
+        check_cost("traffic cost override", self.traffic_cost_override)
+        check_cost("non-overlap cost override", self.non_overlap_cost_override)
 
     @classmethod
     def of(cls, application_state: ApplicationState) -> RackAwareOptimizationParams:

@@ -24,6 +24,11 @@ AnyIntArray = npt.NDArray[np.integer]
 _LARGE_COST: Final = 2**15
 
 
+def check_partitions(partitions: object) -> None:
+    """Raise StateException if that does not say which partitions count."""
+    check_choice("The partitions", partitions, get_args(Partitions))
+
+
 def counted_rows(columns: StateColumns, partitions: Partitions) -> npt.NDArray[np.bool_]:
     """(P,) which topic partitions cause traffic.
 
@@ -31,7 +36,7 @@ def counted_rows(columns: StateColumns, partitions: Partitions) -> npt.NDArray[n
         StateException: `partitions` is none of these words.
     """
     tasks = columns.tasks
-    check_choice("The partitions", partitions, get_args(Partitions))
+    check_partitions(partitions)
     if partitions == "source":
         return tasks.partition_is_source
     if partitions == "changelog":
@@ -53,6 +58,7 @@ def rack_problem(
         StateException: not the columns of a state, a number is no task's, or `partitions` is none of its words.
     """
     check_columns(columns)
+    check_partitions(partitions)
     if tasks is not None:
         tasks = numbers_of_tasks(columns, tasks)
     without = np.flatnonzero(columns.clients.rack < 0)
@@ -104,7 +110,9 @@ def usable_costs(
 
     Raises:
         ConfigException: a cost is not an int from 0 to 2^31 - 1.
+        StateException: `partitions` is none of its words.
     """
+    check_partitions(partitions)
     traffic, move = check_cost("traffic cost", costs[0]), check_cost("non-overlap cost", costs[1])
     if configs.rack_aware_assignment_strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_NONE:
         return Skipped(SkipReason.STRATEGY_NONE, "The rack.aware.assignment.strategy is none.")

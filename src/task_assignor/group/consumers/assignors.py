@@ -16,7 +16,7 @@ from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.general import Problem, Racks, place
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
-from task_assignor.group.errors import check_assignment, check_kind
+from task_assignor.group.errors import GroupException, check_assignment
 from task_assignor.group.wire import (
     StickyUserData,
     WireFormatException,
@@ -26,6 +26,7 @@ from task_assignor.group.wire import (
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.group.wire.sticky import decode_generation, encode_generation
 from task_assignor.sdk import Assignment
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.columns import Int64Array
 
 
@@ -78,7 +79,7 @@ class ConsumerAssignor(ABC):
         Raises:
             GroupException: that is no member.
         """
-        check_kind("member", ConsumerMember, member)
+        check_kind("member", member, ConsumerMember, GroupException)
         return Claim()
 
 
@@ -109,7 +110,7 @@ class StickyAssignor(ConsumerAssignor):
 
     def claim(self, member: ConsumerMember) -> Claim:
         """What the user data says; nothing if it cannot be read."""
-        check_kind("member", ConsumerMember, member)
+        check_kind("member", member, ConsumerMember, GroupException)
         if not member.user_data:
             return Claim()
         try:
@@ -145,7 +146,7 @@ class CooperativeStickyAssignor(StickyAssignor):
 
     def claim(self, member: ConsumerMember) -> Claim:
         """What the subscription says."""
-        check_kind("member", ConsumerMember, member)
+        check_kind("member", member, ConsumerMember, GroupException)
         generation = member.generation
         if generation < 0 and member.user_data:
             try:

@@ -9,8 +9,8 @@ import numpy as np
 from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
-from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
-from task_assignor.group.errors import check_assignment, check_kind, check_mapping
+from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned, check_owned
+from task_assignor.group.errors import GroupException, check_assignment, check_mapping
 from task_assignor.group.wire import (
     StreamJoinUserData,
     WireFormatException,
@@ -20,6 +20,7 @@ from task_assignor.group.wire import (
     encode_stream_join_user_data,
 )
 from task_assignor.sdk import Assignment
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.columns import Int64Array
 
 _LAST_EPOCH = 2**31 - 1
@@ -102,7 +103,7 @@ def split_numbers(assignment: Mapping[str, Owned]) -> dict[int, tuple[str, ...]]
     check_mapping("assignment", assignment, "member ids to what they own")
     members: dict[int, set[str]] = {}
     for member, owned in assignment.items():
-        check_mapping(f"partitions of the member {member!r}", owned, "topics to partition numbers")
+        check_owned(member, owned)
         for numbers in owned.values():
             for number in numbers:
                 members.setdefault(number, set()).add(member)
@@ -110,7 +111,7 @@ def split_numbers(assignment: Mapping[str, Owned]) -> dict[int, tuple[str, ...]]
 
 
 def _said(member: ConsumerMember) -> StreamJoinUserData:
-    check_kind("member", ConsumerMember, member)
+    check_kind("member", member, ConsumerMember, GroupException)
     try:
         return decode_stream_join_user_data(member.user_data)
     except WireFormatException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 import attrs
@@ -10,6 +10,7 @@ import numpy as np
 
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned, sorted_members
 from task_assignor.group.errors import GroupException
+from task_assignor.sdk.checks import check_fields
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.ids import java_string_key
 from task_assignor.sdk.text import shown
@@ -28,6 +29,9 @@ class Claim:
 
     owned: Owned = attrs.field(factory=dict)
     generation: int = -1
+
+    def __attrs_post_init__(self) -> None:
+        check_fields(self, GroupException, owned=Mapping, generation=int)
 
 
 @attrs.frozen(eq=False)

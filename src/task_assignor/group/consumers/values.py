@@ -13,6 +13,7 @@ import numpy.typing as npt
 from task_assignor.group.errors import GroupException, check_mapping, check_racks, check_text, count_of, list_of, texts
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import Assignment, Subscription, TopicPartition
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.columns import Int64Array, int64_column
 from task_assignor.sdk.ids import java_string_key
 from task_assignor.sdk.integers import is_whole
@@ -97,7 +98,7 @@ class ConsumerMember:
             raise GroupException(
                 f"The user data of the member {self.member_id!r} ({shown(self.user_data)}) must be bytes, or None."
             )
-        _check_owned(self.member_id, self.owned)
+        check_owned(self.member_id, self.owned)
         if not is_whole(self.generation):
             raise GroupException(
                 f"The generation of the member {self.member_id!r} ({shown(self.generation)}) must be an int; -1: not said."
@@ -108,7 +109,12 @@ class ConsumerMember:
 
     @classmethod
     def of(cls, member_id: str, subscription: Subscription) -> ConsumerMember:
-        """The member that sent a subscription."""
+        """The member that sent a subscription.
+
+        Raises:
+            GroupException: that is no subscription, or the member has no id.
+        """
+        check_kind("subscription", subscription, Subscription, GroupException)
         return cls(
             member_id,
             subscription.topics,
@@ -120,7 +126,7 @@ class ConsumerMember:
         )
 
 
-def _check_owned(member: str, owned: object) -> None:
+def check_owned(member: str, owned: object) -> None:
     """Raise GroupException if this is not what a member may own: "01" would be the partitions 0 and 1, and 1.5 would be 1."""
     what = f"partitions that the member {member!r} owns"
     check_mapping(what, owned, "topics to partition numbers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import attrs
@@ -10,13 +9,9 @@ import pyarrow as pa
 
 from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.topic_spec import TopicSpec, check_key, check_name
+from task_assignor.runtime.topic_spec import TopicSpec, check_key, check_name, names_of
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import shown
-
-
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 @attrs.frozen
@@ -42,7 +37,7 @@ class KafkaTopic:
 
     name: str
     schema: pa.Schema | None = None
-    key: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    key: tuple[str, ...] = attrs.field(default=(), converter=names_of)
     timestamp: str | None = None
     serde: Serde = attrs.field(factory=JsonSerde)
     key_in: Literal["value", "key"] = "value"
@@ -50,7 +45,7 @@ class KafkaTopic:
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
-        check_key(self.name, self.key)
+        check_key(self.name, self.key, self.timestamp)
         if isinstance(self.serde, type) or not hasattr(self.serde, "deserialize"):
             raise TopicException(
                 f"The serde ({shown(self.serde)}) of topic {self.name} must be a Serde, such as JsonSerde()."

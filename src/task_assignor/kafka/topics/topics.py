@@ -136,7 +136,7 @@ class KafkaTopics:
 
     def declared(self, name: str) -> KafkaTopic | None:
         """What was said of a topic; None: nothing."""
-        return next((topic for topic in self.topics if topic.name == name), None)
+        return next((topic for topic in self.topics if isinstance(name, str) and topic.name == name), None)
 
     def open(
         self,

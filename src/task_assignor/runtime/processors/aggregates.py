@@ -121,16 +121,20 @@ def to_aggregates(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate
     """What was given, as it is now: whoever adds to it for the next aggregation does not mean this one.
 
     Raises:
-        TopologyException: it is no mapping, or names are none.
+        TopologyException: it is no mapping from names to these.
     """
     if not isinstance(aggregates, Mapping):
         raise TopologyException(
             f"The aggregates ({shown(aggregates)}) must be a mapping from names in the result to what is computed, such as "
             "{'rows': Aggregate.count()}."
         )
-    strange = [name for name in aggregates if not isinstance(name, str)]
-    if strange:
-        raise TopologyException(f"The name ({shown(strange[0])}) of an aggregate must be a string.")
+    for name, found in aggregates.items():
+        if not isinstance(name, str):
+            raise TopologyException(f"The name ({shown(name)}) of an aggregate must be a string.")
+        if not isinstance(found, Aggregate):
+            raise TopologyException(
+                f"The aggregate {name!r} ({shown(found)}) must be made by Aggregate.count(), .sum(column), and so on."
+            )
     return dict(aggregates)
 
 

@@ -59,9 +59,6 @@ def check_groups(
     twice = sorted(name for name in aggregates if name in by)
     if twice:
         raise TopologyException(f"{where}: the aggregates {twice} have names of columns that are grouped by.")
-    strange = sorted(name for name, found in aggregates.items() if not isinstance(found, Aggregate))
-    if strange:
-        raise TopologyException(f"{where}: {strange} must be made by Aggregate.count(), .sum(column), and so on.")
     group = Group(spec, aggregates, where, change)
     names = [*by, *(field.name for field in group.state_fields)]
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.sub_topology import several
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk.text import shown
 
@@ -166,10 +167,8 @@ def result_columns(
         suffix: added to the name of a right column that the left side has too.
 
     Raises:
-        TopologyException: a column is not there, or a name is there twice; or the suffix is no text.
+        TopologyException: a column is not there, or a name is there twice.
     """
-    if not isinstance(suffix, str):  # None would be the end of a name
-        raise TopologyException(f"{where}: the suffix ({shown(suffix)}) must be a string.")
     key_fields = tuple(
         _key_field(plain(left.schema.field(one)), plain(right.schema.field(other)))
         for one, other in zip(left.key, right.key, strict=True)
@@ -225,7 +224,7 @@ def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec] | Top
     Raises:
         TopologyException: one is missing.
     """
-    given = [topics] if isinstance(topics, TopicSpec) else list(topics)
+    given = several(topics, TopicSpec)
     strange = [spec for spec in given if not isinstance(spec, TopicSpec)]
     if strange:
         raise TopologyException(

@@ -29,7 +29,7 @@ from task_assignor.runtime.processors.records import BoolArray, Int64Array, vali
 from task_assignor.runtime.processors.tables import Moments, Updates, table_store, values_at
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.topic_spec import TopicSpec, check_source
-from task_assignor.sdk.checks import check_choice, check_flag
+from task_assignor.sdk.checks import check_choice, check_fields, check_flag
 
 _LOOKUPS: Final = ("inner", "left")
 _PAIRS: Final = ("inner", "left", "outer")
@@ -73,6 +73,7 @@ class StreamTableJoin:
     bad_records: LeftOut = "stop"
 
     def __attrs_post_init__(self) -> None:
+        check_fields(self, TopologyException, suffix=str)
         _check(self._where, self.stream, self.table, self.how, _LOOKUPS, self.bad_records)
         check_flag("table_first of a StreamTableJoin", self.table_first, error=TopologyException)
 
@@ -145,6 +146,7 @@ class TableJoin:
     bad_records: LeftOut = "stop"
 
     def __attrs_post_init__(self) -> None:
+        check_fields(self, TopologyException, suffix=str)
         _check(self._where, self.left, self.right, self.how, _PAIRS, self.bad_records)
 
     @property

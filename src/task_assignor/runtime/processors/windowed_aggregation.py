@@ -8,6 +8,7 @@ is open at the end of a run stays in the store, and comes when a later run has m
 
 **Records that come too late** are found by their place in the partition, never by batches: those for which one of their
 windows was closed before (they still count in the others), and for sessions those that are more than `grace` late.
+from task_assignor.sdk.text import shown
 
 Each batch adds a row to the store for every group and window that it touches; of sessions for every piece, of sliding windows for
 every moment. They are put
@@ -55,6 +56,7 @@ from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec, check_source
 from task_assignor.sdk.integers import INT64_MAX
+from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,7 +108,7 @@ class WindowedAggregation:
         check_left_out(where, "bad_records", self.bad_records)
         for name, value in (("grace_ms", self.grace_ms), ("late_limit_ms", self.late_limit_ms)):
             if (type(value) is not int or value < 0) and not (value is None and name == "late_limit_ms"):
-                raise TopologyException(f"{where}: {name} ({value!r}) must be an int of at least 0.")
+                raise TopologyException(f"{where}: {name} ({shown(value)}) must be an int of at least 0.")
         if self.grace_ms > FARTHEST_MS:
             raise TopologyException(
                 f"{where}: grace_ms ({self.grace_ms}) must be at most {FARTHEST_MS}, which are 36 million years: with more no window "
@@ -114,11 +116,11 @@ class WindowedAggregation:
             )
         if not isinstance(self.windows, Windows):
             raise TopologyException(
-                f"{where}: windows ({self.windows!r}) must be TimeWindows, SlidingWindows or SessionWindows."
+                f"{where}: windows ({shown(self.windows)}) must be TimeWindows, SlidingWindows or SessionWindows."
             )
         if not self.aggregates:
             raise TopologyException(f"{where} computes nothing. Maybe aggregates={{'rows': Aggregate.count()}}.")
-        folds = sorted(name for name, found in self.aggregates.items() if getattr(found, "kind", "") == "fold")
+        folds = sorted(name for name, found in self.aggregates.items() if found.kind == "fold")
         if folds and not isinstance(self.windows, TimeWindows):
             kind = "sessions" if isinstance(self.windows, SessionWindows) else "sliding windows"
             raise TopologyException(f"{where}: {kind} know no Aggregate.fold ({folds}).")

@@ -47,7 +47,8 @@ from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.times import NO_TIME
 from task_assignor.runtime.topic_spec import TopicSpec, check_source
-from task_assignor.sdk.checks import check_choice
+from task_assignor.sdk.checks import check_choice, check_fields
+from task_assignor.sdk.text import shown
 
 HOWS: Final = ("inner", "left", "outer")
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
@@ -106,7 +107,7 @@ class WindowedJoin:
             )
         for name, value in (("before_ms", self.before_ms), ("after_ms", self.after_ms)):
             if type(value) is not int:
-                raise TopologyException(f"{where}: {name} ({value!r}) must be an int of milliseconds.")
+                raise TopologyException(f"{where}: {name} ({shown(value)}) must be an int of milliseconds.")
         if self.before_ms + self.after_ms < 0:
             raise TopologyException(
                 f"{where}: before_ms ({self.before_ms}) + after_ms ({self.after_ms}) is negative, so nothing can match."
@@ -117,9 +118,10 @@ class WindowedJoin:
             ("late_limit_ms", self.late_limit_ms),
         ):
             if grace is not None and (type(grace) is not int or grace < 0):
-                raise TopologyException(f"{where}: {name} ({grace!r}) must be an int of at least 0, or None.")
+                raise TopologyException(f"{where}: {name} ({shown(grace)}) must be an int of at least 0, or None.")
         for name, policy in (("late_records", self.late_records), ("bad_records", self.bad_records)):
             check_left_out(where, name, policy)
+        check_fields(self, TopologyException, suffix=str)
         check_choice(f"{where}: how", self.how, HOWS, TopologyException)
         for name, grace, wanted in (
             ("right_grace_ms", self.right_grace_ms, self.how != "inner"),

@@ -8,6 +8,7 @@ import attrs
 
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.times import FARTHEST_MS
+from task_assignor.sdk.text import shown
 
 _MOST_WINDOWS: Final = 10_000
 """In so many may a record be: a batch takes time for each of its rows in each."""
@@ -33,14 +34,14 @@ class TimeWindows:
 
     def __attrs_post_init__(self) -> None:
         if type(self.size_ms) is not int or self.size_ms < 1:
-            raise TopologyException(f"The size_ms ({self.size_ms!r}) of TimeWindows must be an int of at least 1.")
+            raise TopologyException(f"The size_ms ({shown(self.size_ms)}) of TimeWindows must be an int of at least 1.")
         if self.size_ms > FARTHEST_MS:
             raise TopologyException(f"The size_ms ({self.size_ms}) of TimeWindows must be at most {FARTHEST_MS}.")
         if self.advance_ms is not None and (
             type(self.advance_ms) is not int or not 1 <= self.advance_ms <= self.size_ms
         ):
             raise TopologyException(
-                f"The advance_ms ({self.advance_ms!r}) of TimeWindows must be an int from 1 to the size ({self.size_ms})."
+                f"The advance_ms ({shown(self.advance_ms)}) of TimeWindows must be an int from 1 to the size ({self.size_ms})."
             )
         if self.advance_ms is not None and self.size_ms / self.advance_ms > _MOST_WINDOWS:
             raise TopologyException(
@@ -65,7 +66,9 @@ class SessionWindows:
 
     def __attrs_post_init__(self) -> None:
         if type(self.gap_ms) is not int or self.gap_ms < 0:
-            raise TopologyException(f"The gap_ms ({self.gap_ms!r}) of SessionWindows must be an int of at least 0.")
+            raise TopologyException(
+                f"The gap_ms ({shown(self.gap_ms)}) of SessionWindows must be an int of at least 0."
+            )
 
 
 @attrs.frozen
@@ -88,7 +91,7 @@ class SlidingWindows:
     def __attrs_post_init__(self) -> None:
         if type(self.time_difference_ms) is not int or not 0 <= self.time_difference_ms <= FARTHEST_MS:
             raise TopologyException(
-                f"The time_difference_ms ({self.time_difference_ms!r}) of SlidingWindows must be an int from 0 to {FARTHEST_MS}."
+                f"The time_difference_ms ({shown(self.time_difference_ms)}) of SlidingWindows must be an int from 0 to {FARTHEST_MS}."
             )
 
 

@@ -206,10 +206,10 @@ def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> 
     """
     if type(clients) is int:
         clients = new_specs(clients)
-    if not clients:
-        raise ClientException("An application needs at least one client.")
     if not isinstance(clients, Sequence) or not all(isinstance(spec, ClientSpec) for spec in clients):
         raise ClientException(f"The clients ({shown(clients)}) must be an int, or a list of ClientSpec objects.")
+    if not clients:
+        raise ClientException("An application needs at least one client.")
     twice = sorted(name for name, times in Counter(spec.name for spec in clients).items() if times > 1)
     if twice:
         raise ClientException(f"There are two clients of the name {twice[0]!r}. Names must be unique.")

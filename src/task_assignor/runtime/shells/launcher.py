@@ -79,7 +79,13 @@ class ClientSpec:
         return 1 if self.threads is None else self.threads
 
     def with_settings(self, config: StreamsConfig) -> ClientSpec:
-        """The same with what the settings say of a client where it says nothing itself."""
+        """The same with what the settings say of a client where it says nothing itself.
+
+        Raises:
+            ConfigException: these are no settings.
+        """
+        if not isinstance(config, StreamsConfig):
+            raise ConfigException(f"The config must be a StreamsConfig, not of the type {type(config).__name__}.")
         found = ClientSpec(
             self.name,
             config.num_stream_threads if self.threads is None else self.threads,

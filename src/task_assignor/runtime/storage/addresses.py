@@ -11,7 +11,7 @@ from typing import Final
 
 from task_assignor.runtime.storage.base import Storage
 from task_assignor.runtime.storage.local import LocalStorage
-from task_assignor.sdk.text import is_url
+from task_assignor.sdk.text import is_url, shown
 
 _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]")
 SCHEMES: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure", "abfss": "Azure"}
@@ -103,7 +103,7 @@ def _storage(address: str, is_durable: bool) -> Storage:
 def _text(what: str, place: str | Path) -> str:
     text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ValueError(f"The {what} ({place!r}) must be the path of a folder.")
+        raise ValueError(f"The {what} ({shown(place)}) must be the path of a folder.")
     return text
 
 

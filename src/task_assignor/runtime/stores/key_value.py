@@ -67,7 +67,7 @@ class KeyValueStoreSpec:
         check_flag("on_disk of the store", self.on_disk, self.name, StoreException)
         for what, schema in (("key", self.key), ("value", self.value)):
             if not isinstance(schema, pa.Schema):
-                raise StoreException(f"The {what} ({schema!r}) of store {self.name} must be a pyarrow.Schema.")
+                raise StoreException(f"The {what} ({shown(schema)}) of store {self.name} must be a pyarrow.Schema.")
         if not len(self.key):
             raise StoreException(f"The store {self.name} needs at least one key column.")
         for field in self.key:
@@ -283,6 +283,8 @@ class KeyValueStore(Store):
 
     def find(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """What `lookup` gives, and which of the keys are there: all value columns of a key may be null."""
+        if not isinstance(keys, pa.Table):
+            raise StoreException(f"The keys ({shown(keys)}) for the store {self.name} must be a pyarrow.Table.")
         rows = self._get_many(self._keys_of(keys))
         return self._value_table(rows), np.fromiter((row is not None for row in rows), np.bool_, len(rows))
 
