@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from task_assignor.runtime import (
     Aggregation,
     BadRecordException,
     DeadLetters,
+    DerivedTable,
     KeyValueStoreSpec,
     StoreException,
     StreamTableJoin,
@@ -124,6 +126,25 @@ def test_a_table_that_has_times_alone_keeps_its_keys(at_once: bool) -> None:
     for batch in [(seen, stream)] if at_once else [(seen, stream.slice(1)), (seen.slice(1), stream)]:
         task.process(dict(zip("ts", batch, strict=True)))
     assert [row["at_right"] for row in task.outputs["out"]] == [1]
+
+
+def test_a_derived_table_of_times_alone_needs_a_column_that_says_what_is_gone() -> None:
+    """Its rows were there though the filter left them out; with a column of their own all were gone."""
+    seen = TopicSpec("t", 4, SCHEMA.remove(2), ("k",), "at")
+    bare = DerivedTable("new", seen, filter=pc.field("at") > 5)
+    with pytest.raises(
+        TopologyException, match="no columns besides key and timestamp, so nothing could say that a key is gone"
+    ):
+        bare.spec  # noqa: B018
+    marked = DerivedTable(
+        "new",
+        seen,
+        filter=pc.field("at") > 5,
+        map_values=lambda rows: pa.table({"new": pa.array([True] * rows.num_rows, pa.bool_())}),
+    )
+    rows = _table([("a", 1, None), ("b", 9, None), ("c", None, None)]).drop_columns(["v"])
+    _, found = marked.rows_of(rows, marked.specs_of(seen))
+    assert found.column("new").to_pylist() == [None, True, None]
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -51,6 +51,12 @@ def is_there(values: pa.Table) -> BoolArray:
     return found
 
 
+def keeps_key(rows: pa.Table, key: Sequence[str], time: str | None) -> BoolArray:
+    """(N,) the row of a table is no deletion. Of a topic that has nothing but times these decide."""
+    decisive = [name for name in rows.column_names if name not in (*key, time)]
+    return is_there(rows.select(decisive or ([] if time is None else [time])))
+
+
 @attrs.frozen
 class Updates:
     """The rows of a table in a batch, those without a key left out.
@@ -77,9 +83,7 @@ class Updates:
         has_key = with_keys(columns.topic, rows, columns.key, context)
         rows = taken(rows, has_key)
         values = columns.value_rows(rows)
-        time = context.topics[columns.topic].timestamp
-        decisive = [name for name in rows.column_names if name not in (*columns.key, time)]
-        there = is_there(rows.select(decisive or list(columns.values)))
+        there = keeps_key(rows, columns.key, context.topics[columns.topic].timestamp)
         if not there.all():
             values = values.take(pa.array(np.arange(values.num_rows), mask=~there))
         return cls(columns.keys(rows), values, there, places if has_key is None else places[has_key])
