@@ -421,7 +421,16 @@ def test_a_server_outlives_a_time_without_threads(server: BridgeServer, monkeypa
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [([], "this is not the bridge's Java side"), (["--allow", "sticky"], "Error: --allow is for --listen")],
+    [
+        ([], "this is not the bridge's Java side"),
+        (["--allow", "sticky"], "Error: --allow is for --listen"),
+        # Whoever asked for it was told so in every rebalance, and nobody else.
+        (
+            ["--listen", "127.0.0.1:0", "--allow", "sticky", "--allow", "no.such.Thing"],
+            "Error: --allow ('no.such.Thing') must be a TaskAssignor class, the dotted path of one, or a registered name. ",
+        ),
+        (["--listen", "127.0.0.1:0", "--allow", "os.system"], "('os.system') must be a TaskAssignor class, the"),
+    ],
 )
 def test_what_the_command_cannot_do_is_told_with_exit_code_2(options: list[str], said: str) -> None:
     """It was 0, of the option without a word."""

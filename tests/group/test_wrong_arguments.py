@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -17,19 +18,31 @@ from task_assignor.group import (
     StreamsLeader,
     StreamsMember,
     SubTopologyShape,
+    followup_ms,
     make_tasks,
     plan_topics,
     spread_over_consumers,
     tell_error,
 )
-from task_assignor.group.consumers import ConsumerMember, GroupTopics, StickyAssignor, measure, split_numbers
-from task_assignor.group.wire import WireFormatException
-from task_assignor.sdk import AssignmentConfigs, TaskId
+from task_assignor.group.consumers import (
+    ConsumerMember,
+    CooperativeStickyAssignor,
+    CopartitionedAssignor,
+    GroupTopics,
+    RangeAssignor,
+    StickyAssignor,
+    StickyStreamJoinAssignor,
+    measure,
+    split_numbers,
+)
+from task_assignor.group.wire import AssignmentInfo, SubscriptionInfo, WireFormatException
+from task_assignor.sdk import AssignmentConfigs, ProcessId, TaskId
 
 SHAPE = SubTopologyShape("join", ("t",), {"s": "c"})
 TASK = TaskId(0, 0)
 CONFIGS = AssignmentConfigs()
 ANY: Any = None
+SENT = SubscriptionInfo(ProcessId(uuid.UUID(int=1)))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +118,18 @@ ANY: Any = None
             lambda: GroupLeader(StickyTaskAssignor, CONFIGS, {}).rebalance([], ["o"], 0),  # type: ignore[arg-type]
             r"The end_offset_sums .* a mapping from",
         ),
+        *(
+            (lambda assignor=assignor: assignor().claim(ANY), r"^The member \(None\) must be a ConsumerMember\.$")
+            for assignor in (
+                RangeAssignor,
+                StickyAssignor,
+                CooperativeStickyAssignor,
+                StickyStreamJoinAssignor,
+                CopartitionedAssignor,
+            )
+        ),
+        (lambda: followup_ms(ANY, SENT), r"^The AssignmentInfo that was given \(None\) must be an AssignmentInfo"),
+        (lambda: followup_ms(AssignmentInfo(), ANY), r"^The SubscriptionInfo that was sent \(None\) must be"),
         (lambda: split_numbers(ANY), r"The assignment \(None\) must be a mapping from member ids"),
         (lambda: split_numbers({"m": ["t"]}), r"The partitions of the member 'm' \(\['t'\]\) must be a mapping"),  # type: ignore[dict-item]
     ],

@@ -197,9 +197,18 @@ _AGGREGATES: Final = {
     "newest": Aggregate.max("at"),
 }
 _FOLD: Final = {"fold": Aggregate.fold(_longer, "", pa.string())}
+
+
+def _held(text: str, record: Any) -> str:
+    """The values that a group has, in the order in which they came."""
+    value = f"[{record['v']}]"
+    return text + value if record["change"] > 0 else text.replace(value, "", 1)
+
+
+_HELD: Final = {"held": Aggregate.fold(_held, "", pa.string())}
 TOLD: Final = {
     "running": ("count", "sum", "fold"),
-    "groups": ("count", "sum"),
+    "groups": ("count", "sum", "held"),
     "windows": ("count", "fold"),
     "sliding": ("count", "sum"),
     "sessions": ("count", "sum"),
@@ -222,7 +231,9 @@ class _Groups(MemoryTask):
         changes = TableChanges(table="t", bad_records="skip")
         regrouped = changes.sub_topology("c", Repartitioned("moved", key="g", partitions=4), wide)
         moved = regrouped.spec_of("moved", wide)
-        totals = TableAggregation(source="moved", aggregates={name: _AGGREGATES[name] for name in TOLD["groups"]})
+        totals = TableAggregation(
+            source="moved", aggregates={name: {**_AGGREGATES, **_HELD}[name] for name in TOLD["groups"]}
+        )
         self._totals = MemoryTask(totals.sub_topology("a", "out", moved), {"moved": moved})
         super().__init__(regrouped, {"t": wide})
 

@@ -246,6 +246,13 @@ ONE = [SubTopologyShape("one", ("clicks",))]
             r"group.protocol \('Streams'\) must be classic: in other groups brokers",
         ),
         (ONE, {"heartbeat.interval.ms": 45_000}, None, r"\(45000\) must be less than session.timeout.ms \(45000\)"),
+        (
+            ONE,
+            {"main.consumer.heartbeat.interval.ms": 10_000, "consumer.session.timeout.ms": "9000"},
+            None,
+            r"main.consumer.heartbeat.interval.ms \(10000\) must be less than consumer.session.timeout.ms \(9000\)",
+        ),
+        (ONE, {"consumer.session.timeout.ms": "soon"}, None, r"consumer.session.timeout.ms \('soon'\) must be an int"),
         *(
             (ONE, {}, wrong, r"^The group_instance_id \(.*\) must be 1 to 249 characters out of a-z.*; or None\.$")
             for wrong in ("", ".", "..", "a b", "a/b", "ä", "x" * 250, 7)
@@ -259,6 +266,25 @@ def test_what_nobody_can_lead_with_is_said_before_anybody_is_asked(
     config = StreamsConfig({"application.id": "shop", "bootstrap.servers": "127.0.0.1:1", **settings})
     with pytest.raises((GroupException, ConfigException), match=said):
         room.StreamsGroupLeader(config, shapes, group_instance_id=instance)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (45_000, 3_000)),
+        ({"session.timeout.ms": "30000"}, (30_000, 2_000)),
+        ({"session.timeout.ms": 30_000, "consumer.session.timeout.ms": 60_000}, (60_000, 4_000)),
+        ({"consumer.session.timeout.ms": 60_000, "main.consumer.session.timeout.ms": 15_000}, (15_000, 1_000)),
+        ({"main.consumer.heartbeat.interval.ms": 7, "heartbeat.interval.ms": 8}, (45_000, 7)),
+    ],
+)
+def test_the_times_of_the_main_consumer_are_the_leader_s(
+    settings: dict[str, object], expected: tuple[int, int]
+) -> None:
+    """As in the application itself: those with a prefix were passed over without a word."""
+    config = StreamsConfig({"application.id": "shop", "bootstrap.servers": "127.0.0.1:1", **settings})
+    leader = room.StreamsGroupLeader(config, ONE)
+    assert (leader._session_ms, leader._heartbeat_ms) == expected
 
 
 def test_a_leader_that_was_closed_does_not_lead_again_without_a_word() -> None:

@@ -323,7 +323,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
         windowed.bind("app", {**TOPICS, "s": times})
     with pytest.raises(TopologyException, match="cannot be joined with itself"):
         StreamTableJoin(stream="s", table="s")
-    with pytest.raises(TopologyException, match=r"how \('outer'\) must be one of inner, left"):
+    with pytest.raises(TopologyException, match=r"how \('outer'\) must be 'inner' or 'left'"):
         StreamTableJoin(stream="s", table="t", how="outer")
     with pytest.raises(TopologyException, match=r"needs to know the columns of \['t'\]"):
         StreamTableJoin(stream="s", table="t").sub_topology("j", "out", [TOPICS["s"]])

@@ -205,7 +205,7 @@ def test_a_wrong_topology_is_refused_when_it_is_built(make: object, message: str
         ({"before_ms": -6}, "is negative, so nothing can match"),
         ({"left_grace_ms": -1}, "left_grace_ms .-1. must be an int of at least 0, or None"),
         ({"late_records": "ignore"}, "late_records .'ignore'. must be 'stop', 'skip' or DeadLetters"),
-        ({"how": "full"}, "how .'full'. must be one of inner, left, outer"),
+        ({"how": "full"}, "how .'full'. must be 'inner', 'left' or 'outer'"),
         ({"how": "left", "right_grace_ms": None}, "with how='left' the right_grace_ms must not be None"),
         ({"how": "outer", "left_grace_ms": None}, "with how='outer' the left_grace_ms must not be None"),
     ],

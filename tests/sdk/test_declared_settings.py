@@ -161,8 +161,8 @@ def test_a_validator_of_a_key_is_asked_and_may_fail() -> None:
     [
         ({"name": 3}, "The name of a ConfigKey (3) must be a string without blanks, such as my.setting."),
         ({"name": "my setting"}, "must be a string without blanks"),
-        ({"type": "integer"}, "The type of the ConfigKey a ('integer') must be one of string, int, long"),
-        ({"type": "Long"}, "Maybe long is meant."),
+        ({"type": "integer"}, "The type ('integer') of the ConfigKey a must be 'string', 'int', 'long'"),
+        ({"type": "Long"}, "Maybe 'long' is meant."),
         ({"doc": None}, "The doc of the ConfigKey a (None) must be a text."),
         ({"minimum": "1"}, "The minimum of the ConfigKey a ('1') must be an int, or None."),
         ({"maximum": True}, "The maximum of the ConfigKey a (True) must be an int, or None."),

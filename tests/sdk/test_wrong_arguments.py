@@ -124,7 +124,7 @@ def test_numbers_of_no_tasks_are_refused(call: Callable[[Any], object], tasks: A
     [
         (lambda: place_joined_actives(STATE, [[1], [1, 2], 3]), "must be 3 whole numbers"),  # type: ignore[arg-type]
         (lambda: place_standbys(STATE, COLUMNS, together=[[1], [1, 2], 3]), "must be 3 whole numbers"),  # type: ignore[arg-type]
-        (lambda: RackAwareOptimizationParams(STATE, "statefull"), r"kind \('statefull'\) must be one of all, stateful"),  # type: ignore[arg-type]
+        (lambda: RackAwareOptimizationParams(STATE, "statefull"), r"kind \('statefull'\) must be 'all', 'stateful'"),  # type: ignore[arg-type]
         (lambda: AssignmentResult([], inexact="MY_GOAL"), r"inexact goals \('MY_GOAL'\) must be a list of codes"),
         (lambda: TaskAssignment([], inexact=[[]]), "code of an inexact goal"),  # type: ignore[list-item]
         (lambda: state_of(None, []), r"tasks \(None\) must be a list of TaskSpec"),  # type: ignore[arg-type]

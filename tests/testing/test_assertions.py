@@ -111,7 +111,7 @@ def test_what_is_no_assignment_at_all_is_said(check: Callable[..., None]) -> Non
 
 @pytest.mark.parametrize("check", [assert_balanced, assert_fair_shares])
 def test_a_kind_of_tasks_that_there_is_not_is_refused(check: Callable[..., None]) -> None:
-    with pytest.raises(ConfigException, match=r"'statefull'\) must be one of 'all', .*Maybe 'stateful'\."):
+    with pytest.raises(ConfigException, match=r"'statefull'\) must be 'all', .*Maybe 'stateful' is meant\."):
         check(STATE, an_assignment(STATE), tasks="statefull")
 
 

@@ -24,14 +24,14 @@ from task_assignor.bridge.keys import (
 )
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_def import ValueProblem, parse_value
-from task_assignor.sdk.config_keys import KNOWN_KEYS
+from task_assignor.sdk.config_keys import KNOWN_KEYS, MAIN_CONSUMER_PREFIXES
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.text import listed, nearest, shown
 
 _CLASS: Final = "task.assignor.class"
 _GROUP_PROTOCOL: Final = "group.protocol"
 _SESSION: Final = "session.timeout.ms"
-_SESSION_SPELLINGS: Final = (f"main.consumer.{_SESSION}", f"consumer.{_SESSION}", _SESSION)
+_SESSION_SPELLINGS: Final = (*(f"{prefix}{_SESSION}" for prefix in MAIN_CONSUMER_PREFIXES), _SESSION)
 """The first that is given counts, as in Kafka."""
 _SESSION_DEFAULT_MS: Final = 45_000
 _ADDRESS: Final = f"{PREFIX}address"

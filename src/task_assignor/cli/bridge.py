@@ -29,7 +29,9 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import make_current_folder_importable
 from task_assignor.sdk import ConfigException
-from task_assignor.sdk.text import printable
+from task_assignor.sdk.assignor_classes import load_assignor_class
+from task_assignor.sdk.config_def import ValueProblem
+from task_assignor.sdk.text import printable, shown
 
 app = typer.Typer(no_args_is_help=True, help="Let a Python assignor decide for a Kafka Streams application in Java.")
 
@@ -93,7 +95,7 @@ def serve(
 
     The application starts this by itself, see python.task.assignor.command. With --listen it serves many.
 
-    Exit code 2: the address cannot be listened on, or who speaks on standard input is not the bridge's Java side.
+    Exit code 2: the address cannot be listened on, an assignor to allow cannot be found, or who speaks on standard input is not the bridge's Java side.
     """
     make_current_folder_importable()
     if listen is None:
@@ -111,6 +113,7 @@ def serve(
         if not serve_standard_streams(frozenset(only) if only else None):
             raise typer.Exit(BAD_INPUT)
         return
+    _check_allowed(allow or [])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with BridgeServer(listen, allow or []) as server:
         try:
@@ -118,3 +121,15 @@ def serve(
             server.run()
         except KeyboardInterrupt:
             raise typer.Exit(FINE) from None
+
+
+def _check_allowed(names: list[str]) -> None:
+    """Raise ConfigException if one is no assignor: whoever asks for it would be told so in each rebalance."""
+    for name in names:
+        try:
+            with others_code():
+                load_assignor_class(name)
+        except ValueProblem as problem:
+            raise ConfigException(
+                f"--allow ({shown(name)}) must be {problem.expected}. {problem.advice}".rstrip()
+            ) from problem

@@ -30,6 +30,13 @@ def check_assignment(assignment: object) -> None:
         )
 
 
+def check_kind(what: str, kind: type, value: object) -> None:
+    """Raise GroupException if a value is of another kind."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise GroupException(f"The {what} ({shown(value)}) must be {article} {kind.__name__}.")
+
+
 def list_of(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind, ...]:
     """The values as a tuple.
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from task_assignor.group.errors import check_makes_assignors, list_of
+from task_assignor.group.errors import check_kind, check_makes_assignors, list_of
 from task_assignor.group.leader import ClientAssignment, GroupLeader, GroupRebalance
 from task_assignor.group.members import GroupClient, GroupConsumer
 from task_assignor.group.topics import MissingSourceTopicException, TopicPlan, plan_topics
@@ -251,7 +251,12 @@ def followup_ms(given: AssignmentInfo, sent: SubscriptionInfo) -> int:
     Args:
         given: what the leader sent.
         sent: what the member had sent.
+
+    Raises:
+        GroupException: one of them is something else.
     """
+    check_kind("AssignmentInfo that was given", AssignmentInfo, given)
+    check_kind("SubscriptionInfo that was sent", SubscriptionInfo, sent)
     if given.version != sent.version:
         return AT_ONCE
     host = _host(sent.user_end_point)

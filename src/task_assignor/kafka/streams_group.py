@@ -31,6 +31,7 @@ from task_assignor.kafka.group_description import LEADER_TAG, STREAMS_ASSIGNOR
 from task_assignor.kafka.joins import raise_if_fenced
 from task_assignor.kafka.streams_plugin import StreamsPlugin, checked_config, streams_member
 from task_assignor.sdk import Assignment, ConfigException, ConfigProblem, ProcessId, StreamsConfig
+from task_assignor.sdk.config_keys import numbers_given
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import NAME_RULE, failure, is_name, listed, shown
 
@@ -73,7 +74,8 @@ class StreamsGroupLeader:
 
     Args:
         config: the settings of the application in Java: `application.id`, the cluster, `task.assignor.class`,
-            `num.standby.replicas` and so on; `session.timeout.ms` and `heartbeat.interval.ms` of this member;
+            `num.standby.replicas` and so on; `session.timeout.ms` and `heartbeat.interval.ms` of this member, also with the
+            prefix `main.consumer.` or `consumer.`;
             `replication.factor` and `topic.*` of topics that it creates. Other settings have no part in it.
         shapes: the sub-topologies; see `shapes_of_topology`.
         group_instance_id: makes it a static member: it may be closed and opened anew within the session timeout, and leads
@@ -310,19 +312,14 @@ def _session_and_heartbeat(config: StreamsConfig) -> tuple[int, int]:
     Raises:
         ConfigException: nobody can lead so.
     """
-    session_ms = _milliseconds(config, _SESSION, _SESSION_MS)
-    heartbeat_ms = _milliseconds(config, _HEARTBEAT, session_ms // 15)
+    session, session_ms = next(numbers_given(_SESSION, config.originals), (_SESSION, _SESSION_MS))
+    heartbeat, heartbeat_ms = next(numbers_given(_HEARTBEAT, config.originals), (_HEARTBEAT, session_ms // 15))
     if session_ms < _LEAST_SESSION_MS:
         expected = f"at least {_LEAST_SESSION_MS} milliseconds, of which the leader may think for a third"
         raise ConfigException.of(
-            [ConfigProblem(_SESSION, session_ms, expected, f"Maybe {_SESSION_MS}, Kafka's default.")]
+            [ConfigProblem(session, session_ms, expected, f"Maybe {_SESSION_MS}, Kafka's default.")]
         )
     if heartbeat_ms >= session_ms:
-        expected = f"less than {_SESSION} ({session_ms})"
-        raise ConfigException.of([ConfigProblem(_HEARTBEAT, heartbeat_ms, expected, "Maybe a third of it.")])
+        expected = f"less than {session} ({session_ms})"
+        raise ConfigException.of([ConfigProblem(heartbeat, heartbeat_ms, expected, "Maybe a third of it.")])
     return session_ms, heartbeat_ms
-
-
-def _milliseconds(config: StreamsConfig, key: str, default: int) -> int:
-    value = config.values[key]
-    return value if isinstance(value, int) else default

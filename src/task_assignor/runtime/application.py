@@ -54,11 +54,13 @@ from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.topics import FolderTopics, topics_storage
 from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import nearest, shown, with_notes
+from task_assignor.sdk.text import shown, with_notes
 
 _log = logger_of(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
+_UNTIL: Final = ("available_now", "stopped")
 """When a run ends: see `StreamsApplication.run`."""
 _ARGUMENTS: Final[tuple[tuple[str, tuple[type, ...], str, str], ...]] = (
     ("topology", (Topology,), "", "a Topology, such as Topology([SubTopology(...)])"),
@@ -293,16 +295,12 @@ class StreamsApplication:
             StreamsException: a processor failed, a file cannot be read, the assignor's answer cannot be used, clients
                 do not come, another application owns the folder. What was committed before stays, no client is left.
         """
-        if until not in ("available_now", "stopped") and not callable(until):
-            meant = nearest(until, ("available_now", "stopped")) if isinstance(until, str) else None
-            raise ConfigException(
-                "A run goes until 'available_now', 'stopped', or until a function of its events is true, not until "
-                f"{until!r}.{f' Maybe {meant!r} is meant.' if meant else ''}"
-            )
+        if not callable(until):
+            check_choice("The until", until, _UNTIL, ConfigException, "of a run", "a function of its events")
         listeners: dict[str, object] = {"on_event": on_event, "on_line": on_line}
         for name, told in listeners.items():
             if told is not None and not callable(told):
-                advice = f" Maybe run(until={told!r})." if told in ("available_now", "stopped") else ""
+                advice = f" Maybe run(until={told!r})." if isinstance(told, str) and told in _UNTIL else ""
                 raise ConfigException(f"The {name} ({shown(told)}) of a run must be a function, or None.{advice}")
         end_if_starting()
         is_continuous = until != "available_now"

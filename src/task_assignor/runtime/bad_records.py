@@ -14,8 +14,9 @@ import pyarrow as pa
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.topic_spec import check_name
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import counted, shown
+from task_assignor.sdk.text import counted
 
 _log = logger_of(__name__)
 _EVERY_S: Final = 60.0
@@ -62,9 +63,9 @@ LeftOut = Literal["stop", "skip"] | DeadLetters
 
 def check_left_out(where: str, name: str, value: object) -> None:
     """Raise TopologyException if it is no setting for records that are left out."""
-    if value not in ("stop", "skip") and not isinstance(value, DeadLetters):
-        raise TopologyException(
-            f"{where}: {name} ({shown(value)}) must be 'stop', 'skip' or DeadLetters(name of an output)."
+    if not isinstance(value, DeadLetters):
+        check_choice(
+            f"{where}: {name}", value, ("stop", "skip"), TopologyException, or_else="DeadLetters(name of an output)"
         )
 
 

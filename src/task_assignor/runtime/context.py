@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import attrs
 import numpy as np
@@ -31,6 +31,7 @@ from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.times import FARTHEST_MS, times_of
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import counted, shown
 
 S = TypeVar("S", bound=Store)
@@ -405,8 +406,7 @@ class TaskContext:
             raise TopologyException(
                 f"The interval_ms ({shown(interval_ms)}) of a schedule must be an int from 1 to {FARTHEST_MS}."
             )
-        if kind not in ("stream_time", "wall_clock_time"):
-            raise TopologyException(f"A schedule is by 'stream_time' or 'wall_clock_time', not {shown(kind)}.")
+        check_choice("The kind", kind, get_args(PunctuationType), TopologyException, "of a schedule")
         if not callable(punctuator):
             raise TopologyException(f"The punctuator ({shown(punctuator)}) of a schedule must be callable.")
         if not self._may_schedule:

@@ -390,6 +390,9 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 
 def _known_to_polars(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        # Older versions panic, newer ones have a type of that name; the values are those of what it stores.
+        return retyped(kind.storage_type, _known_to_polars)
     values, types = kind.value_type if pa.types.is_dictionary(kind) else kind, pa.types
     if (types.is_decimal(values) and values.scale < 0) or any(
         is_one(values)

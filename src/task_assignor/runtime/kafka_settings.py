@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
 
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ConfigException, StreamsConfig
-from task_assignor.sdk.config_def import given_value
-from task_assignor.sdk.config_keys import KNOWN_KEYS, OTHER_KAFKA_KEYS
+from task_assignor.sdk.config_keys import MAIN_CONSUMER_PREFIXES, OTHER_KAFKA_KEYS, numbers_given
 from task_assignor.sdk.once import name_once
 
 _OPTIONS: Final = {
@@ -21,9 +19,7 @@ _OPTIONS: Final = {
 }
 _OF_TASKS: Final = frozenset({"max.task.idle.ms"})
 """The settings among them that are not about a consumer."""
-_CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
-"""A key with one of these is about the consumer that processes; the first wins, as in Kafka."""
-_PREFIXES: Final = (*_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
+_PREFIXES: Final = (*MAIN_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
 _OF_BAD_RECORDS: Final = (
     "deserialization.exception.handler",
     "processing.exception.handler",
@@ -41,7 +37,8 @@ def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptio
     """
     given: dict[str, Any] = {}
     for key, name in _OPTIONS.items():
-        for spelling, value in _spellings(config, key):
+        prefixes = () if key in _OF_TASKS else MAIN_CONSUMER_PREFIXES
+        for spelling, value in numbers_given(key, config.originals, prefixes):
             default = getattr(RuntimeOptions(), name)
             if getattr(options, name) not in (default, value):
                 raise ConfigException(
@@ -53,26 +50,9 @@ def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptio
     return attrs.evolve(options, **given)
 
 
-def _spellings(config: StreamsConfig, key: str) -> Iterator[tuple[str, int]]:
-    """The setting as it is given, the spelling that counts most first."""
-    for prefix in () if key in _OF_TASKS else _CONSUMER_PREFIXES:
-        # Read as the plain key would be.
-        value = given_value(attrs.evolve(KNOWN_KEYS[key], name=prefix + key), config.originals)
-        if value is not None:
-            yield prefix + key, _int(value)
-    value = config.values[key]
-    if value is not None:
-        yield key, _int(value)
-
-
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
 def warn_of_idle_settings(config: StreamsConfig) -> None:
     """Name the settings of Kafka's that do nothing here; each once in the life of the process."""
-    honoured = {prefix + key for prefix in _CONSUMER_PREFIXES for key in _OPTIONS.keys() - _OF_TASKS}
+    honoured = {prefix + key for prefix in MAIN_CONSUMER_PREFIXES for key in _OPTIONS.keys() - _OF_TASKS}
     idle = {
         key
         for key in config.originals

@@ -9,6 +9,7 @@ import attrs
 
 from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.sdk import ConfigException
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
 
 
@@ -48,10 +49,7 @@ def _host(instance: object, attribute: attrs.Attribute[str | None], value: str |
 
 
 def _compression(instance: object, _: object, value: str | None) -> None:
-    if value not in (None, "lz4", "zstd"):
-        raise ConfigException(
-            f"The compression ({value!r}) of a {type(instance).__name__} must be None, 'lz4' or 'zstd'."
-        )
+    check_choice("The compression", value, (None, "lz4", "zstd"), ConfigException, f"of a {type(instance).__name__}")
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import attrs
@@ -86,8 +86,8 @@ class TaskResults(Protocol):
             TaskMigratedException: another owner has taken over.
         """
 
-    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
-        """What a batch changed in a store; or all up to there, for an empty store (`FROM_THE_BEGINNING` in its schema's metadata).
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> Iterable[pa.Table]:
+        """What a batch changed in a store, in pieces; or all up to there, for an empty store (see `is_from_the_beginning`).
 
         Args:
             file: where its changes are.
@@ -227,9 +227,9 @@ class FolderResults:
         self._put_all(unwritten)
         return made
 
-    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:  # noqa: ARG002
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> list[pa.Table]:  # noqa: ARG002
         """The file of a batch's changes."""
-        return open_committed(self._layout, file, "changelog", store, self._task.partition, batch)
+        return [open_committed(self._layout, file, "changelog", store, self._task.partition, batch)]
 
     def close(self) -> None:
         """Nothing."""

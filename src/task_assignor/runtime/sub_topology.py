@@ -16,7 +16,8 @@ from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.topic_spec import TopicSpec, check_name
+from task_assignor.runtime.topic_spec import TopicSpec, check_name, check_source
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import shown
 
 StoreSpec = KeyValueStoreSpec | WindowStoreSpec
@@ -47,10 +48,9 @@ class Output:
     format: Literal["arrow", "parquet"] = attrs.field(default="arrow", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if self.format not in ("arrow", "parquet"):
-            raise TopologyException(
-                f"The format ({shown(self.format)}) of the output {self.name!r} must be 'arrow' or 'parquet'."
-            )
+        check_choice(
+            "The format", self.format, ("arrow", "parquet"), TopologyException, f"of the output {shown(self.name)}"
+        )
         if not (self.schema is None or isinstance(self.schema, pa.Schema)):
             raise TopologyException(
                 f"The schema ({shown(self.schema)}) of the output {self.name!r} must be a pyarrow.Schema, or None."
@@ -118,7 +118,7 @@ class Forwarded(Output):
             sub-topology.
     """
 
-    source: str | None = attrs.field(default=None, kw_only=True)
+    source: str | None = attrs.field(default=None, kw_only=True, validator=attrs.validators.optional(check_source))
 
 
 def _to_outputs(outputs: Output | Iterable[Output | str]) -> tuple[Output, ...]:

@@ -29,7 +29,7 @@ from task_assignor.runtime.machines.protocol import (
     TaskOrder,
     TaskResult,
 )
-from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.machines.records import FileRef, TaskSnapshot
 from task_assignor.runtime.partitioners import Partitioners
 from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.results import FolderResults, Found, Results, TaskResults
@@ -243,15 +243,15 @@ class StreamTask:
             fresh: the stores with nothing from before that was not read just now; those that become so are added.
         """
         batch = change.position.batch
-        tables = {}
-        for name, file in change.changelogs.items():
-            if self._state.lacks(name, batch):
-                step(f"the changes of batch {batch} of store {name!r} are read from {file.path}")
-                tables[name] = self._results.changes(file, name, batch, is_fresh=name in fresh)
-                if is_from_the_beginning(tables[name]):
+
+        def read(name: str, file: FileRef) -> Iterator[pa.Table]:
+            step(f"the changes of batch {batch} of store {name!r} are read from {file.path}")
+            for piece in self._results.changes(file, name, batch, is_fresh=name in fresh):
+                if is_from_the_beginning(piece):
                     fresh.add(name)
-        self._state.apply(change.position, tables)
-        return sum(int(table.num_rows) for table in tables.values())
+                yield piece
+
+        return self._state.apply(change.position, {name: read(name, file) for name, file in change.changelogs.items()})
 
     @contextmanager
     def _whole_or_empty(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.keys import key_type_name
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
 
@@ -24,6 +24,18 @@ def check_name(what: str, name: object) -> None:
     """
     if not is_name(name):
         raise TopicException(f"The {what} name ({shown(name)}) must have {NAME_RULE}.")
+
+
+def check_source(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
+    """A validator: the name of a topic to read.
+
+    Raises:
+        TopologyException: it cannot be one.
+    """
+    if not is_name(value):
+        raise TopologyException(
+            f"The {attribute.name} ({shown(value)}) of the {type(instance).__name__} must be the name of a topic: {NAME_RULE}."
+        )
 
 
 def check_key(topic: str, key: Sequence[str]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from task_assignor.sdk.errors import ConfigException, StateException, StreamsException
 from task_assignor.sdk.ids import TaskId
 from task_assignor.sdk.integers import INT32_MAX
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.text import nearest, shown
 
 Kind = TypeVar("Kind")
 
@@ -43,6 +43,33 @@ def check_flag(what: str, value: object, owner: object = None, error: type[Strea
     # The owner is written only then: that takes longer than the check.
     if type(value) is not bool:
         raise error(f"The {_of(what, owner)} ({shown(value)}) must be True or False.")
+
+
+def check_choice(
+    what: str,
+    value: object,
+    choices: Sequence[str | None],
+    error: type[StreamsException] = StateException,
+    owner: str | None = None,
+    or_else: str | None = None,
+) -> None:
+    """Raise `error` if a value is none of some words, whatever else it is: arrays are compared element by element.
+
+    Args:
+        what: what it is, as the start of a sentence.
+        value: the value.
+        choices: the words, and None if it may be left out.
+        error: what to raise.
+        owner: whose it is, written behind the value, such as "of a schedule".
+        or_else: what else would be right, of which the caller knows that the value is none.
+    """
+    if (value is None or isinstance(value, str)) and value in choices:
+        return
+    *most, last = [*map(repr, choices), *([] if or_else is None else [or_else])]
+    near = nearest(value, filter(None, choices)) if isinstance(value, str) else None
+    advice = "" if near is None else f" Maybe {near!r} is meant."
+    shown_as = f"{what} ({shown(value)})" if owner is None else f"{what} ({shown(value)}) {owner}"
+    raise error(f"{shown_as} must be {', '.join(most)} or {last}.{advice}")
 
 
 def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = None) -> tuple[Kind, ...]:

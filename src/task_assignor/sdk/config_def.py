@@ -13,9 +13,10 @@ from typing import Any, Final, Literal, NoReturn, get_args
 
 import attrs
 
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.errors import ConfigException, ConfigProblem
 from task_assignor.sdk.integers import INT32_MAX, INT32_MIN, INT64_MAX, plain_int
-from task_assignor.sdk.text import failure, nearest, shown
+from task_assignor.sdk.text import failure, shown
 
 ConfigType = Literal["string", "int", "long", "boolean", "list", "class"]
 _TYPES: Final = get_args(ConfigType)
@@ -76,9 +77,7 @@ class ConfigKey:
             raise ConfigException(
                 f"The name of a ConfigKey ({shown(self.name)}) must be a string without blanks, such as my.setting."
             )
-        if self.type not in _TYPES:
-            near = nearest(str(self.type), _TYPES)
-            self._must_be("type", f"one of {', '.join(_TYPES)}", f"Maybe {near} is meant." if near else "")
+        check_choice("The type", self.type, _TYPES, ConfigException, f"of the ConfigKey {self.name}")
         if not isinstance(self.doc, str):
             self._must_be("doc", "a text")
         self._check_limits()
@@ -123,11 +122,9 @@ class ConfigKey:
             self._must_be("default", problem.expected)
         object.__setattr__(self, "default", parsed)
 
-    def _must_be(self, field: str, expected: str, advice: str = "") -> NoReturn:
+    def _must_be(self, field: str, expected: str) -> NoReturn:
         value = getattr(self, field)
-        raise ConfigException(
-            f"The {field} of the ConfigKey {self.name} ({shown(value)}) must be {expected}. {advice}".rstrip()
-        )
+        raise ConfigException(f"The {field} of the ConfigKey {self.name} ({shown(value)}) must be {expected}.")
 
 
 class ValueProblem(Exception):

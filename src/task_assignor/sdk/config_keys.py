@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from task_assignor.sdk.config_def import ConfigKey
+import attrs
+
+from task_assignor.sdk.config_def import ConfigKey, given_value
 from task_assignor.sdk.configs import ASSIGNMENT_KEYS
 from task_assignor.sdk.ids import HostInfo
 from task_assignor.sdk.text import NAME_RULE, is_name, is_url
@@ -128,6 +130,30 @@ KNOWN_KEYS: Final = MappingProxyType(
     {key.name: key for key in sorted((*ASSIGNMENT_KEYS.values(), *_OTHERS), key=lambda key: key.name)}
 )
 """Key -> its declaration. The keys `client.tag.*` are not in it: their names are the user's."""
+
+MAIN_CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
+"""A key with one of these is about the consumer that processes; the first wins, as in Kafka, and any over the plain key."""
+
+
+def numbers_given(
+    key: str, given: Mapping[str, object], prefixes: Sequence[str] = MAIN_CONSUMER_PREFIXES
+) -> Iterator[tuple[str, int]]:
+    """What settings say about the consumer that processes, each with the key it is given by; the one that counts is first.
+
+    Args:
+        key: one of the known keys that are numbers, without a prefix.
+        given: the settings.
+        prefixes: it may have these.
+
+    Raises:
+        ConfigException: a value is not allowed.
+    """
+    for prefix in (*prefixes, ""):
+        # Read as the plain key would be.
+        value = given_value(attrs.evolve(KNOWN_KEYS[key], name=prefix + key), given)
+        if isinstance(value, int):
+            yield prefix + key, value
+
 
 STATE_KEYS: Final[Mapping[str, str]] = MappingProxyType({key.name: name for name, key in ASSIGNMENT_KEYS.items()})
 """Settings that a state carries -> their attributes in `AssignmentConfigs`."""

@@ -18,9 +18,9 @@ from task_assignor.sdk import (
     TaskAssignor,
     assignment_to_json,
 )
-from task_assignor.sdk.checks import check_flag, whole_number
+from task_assignor.sdk.checks import check_choice, check_flag, whole_number
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.sdk.text import nearest, shown
+from task_assignor.sdk.text import shown
 from task_assignor.testing.answers import Assignor, answer_of, checked_answer
 from task_assignor.testing.specs import shuffled
 from task_assignor.validation import report_violations
@@ -178,11 +178,7 @@ def _that_count(state: ApplicationState, tasks: WhichTasks) -> BoolArray:
 
 def _active_counts(state: ApplicationState, assignment: Answer, tasks: WhichTasks) -> Int64Array:
     """(C,) number of active tasks of each client."""
-    choices = get_args(WhichTasks)
-    if tasks not in choices:
-        meant = nearest(tasks, choices) if isinstance(tasks, str) else None
-        advice = "" if meant is None else f" Maybe {meant!r}."
-        raise ConfigException(f"The tasks ({shown(tasks)}) must be one of {', '.join(map(repr, choices))}.{advice}")
+    check_choice("The tasks", tasks, get_args(WhichTasks), ConfigException)
     assigned = _wrapped(state, assignment)
     columns, counting = state.columns, _that_count(state, tasks)
     counts = np.zeros(len(columns.clients), dtype=np.int64)

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from task_assignor.sdk import ApplicationState, AssignedTask, StateException, TaskId, UnknownTaskError
-from task_assignor.sdk.checks import all_of
+from task_assignor.sdk.checks import all_of, check_choice
 from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.text import shown
 from task_assignor.utils.given import Assignments, active_twice, inexact_of, placement_and_others
@@ -46,8 +46,7 @@ class RackAwareOptimizationParams:
 
     def __attrs_post_init__(self) -> None:
         check_state(self.application_state)
-        if self.kind not in get_args(Kind):
-            raise StateException(f"The kind ({shown(self.kind)}) must be one of {', '.join(get_args(Kind))}.")
+        check_choice("The kind", self.kind, get_args(Kind))
 
     @classmethod
     def of(cls, application_state: ApplicationState) -> RackAwareOptimizationParams:

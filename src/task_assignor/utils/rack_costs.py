@@ -11,12 +11,10 @@ import numpy.typing as npt
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import csr_pairs, csr_rows, offsets_of
-from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.checks import check_choice, whole_number
 from task_assignor.sdk.columns import Int64Array, StateColumns, check_columns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
-from task_assignor.sdk.errors import StateException
 from task_assignor.sdk.integers import INT32_MAX
-from task_assignor.sdk.text import shown
 from task_assignor.utils.given import numbers_of_tasks
 from task_assignor.utils.result import Skipped, SkipReason
 
@@ -33,12 +31,11 @@ def counted_rows(columns: StateColumns, partitions: Partitions) -> npt.NDArray[n
         StateException: `partitions` is none of these words.
     """
     tasks = columns.tasks
+    check_choice("The partitions", partitions, get_args(Partitions))
     if partitions == "source":
         return tasks.partition_is_source
     if partitions == "changelog":
         return tasks.partition_is_changelog
-    if partitions != "all":
-        raise StateException(f"The partitions ({shown(partitions)}) must be one of {', '.join(get_args(Partitions))}.")
     return np.ones(len(tasks.partition_is_source), dtype=np.bool_)
 
 

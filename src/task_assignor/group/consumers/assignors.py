@@ -16,7 +16,7 @@ from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.general import Problem, Racks, place
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
-from task_assignor.group.errors import check_assignment
+from task_assignor.group.errors import check_assignment, check_kind
 from task_assignor.group.wire import (
     StickyUserData,
     WireFormatException,
@@ -73,8 +73,12 @@ class ConsumerAssignor(ABC):
         return None
 
     def claim(self, member: ConsumerMember) -> Claim:
-        """What a member's subscription says that it had; nothing where the assignor does not ask."""
-        del member
+        """What a member's subscription says that it had; nothing where the assignor does not ask.
+
+        Raises:
+            GroupException: that is no member.
+        """
+        check_kind("member", ConsumerMember, member)
         return Claim()
 
 
@@ -105,6 +109,7 @@ class StickyAssignor(ConsumerAssignor):
 
     def claim(self, member: ConsumerMember) -> Claim:
         """What the user data says; nothing if it cannot be read."""
+        check_kind("member", ConsumerMember, member)
         if not member.user_data:
             return Claim()
         try:
@@ -140,6 +145,7 @@ class CooperativeStickyAssignor(StickyAssignor):
 
     def claim(self, member: ConsumerMember) -> Claim:
         """What the subscription says."""
+        check_kind("member", ConsumerMember, member)
         generation = member.generation
         if generation < 0 and member.user_data:
             try:

@@ -11,7 +11,7 @@ from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.copies import ItemClass, spread
 from task_assignor.group.consumers.table import NOBODY, Claim, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
-from task_assignor.group.errors import GroupException, check_assignment
+from task_assignor.group.errors import GroupException, check_assignment, check_kind
 from task_assignor.group.wire import (
     CopartitionedUserData,
     WireFormatException,
@@ -118,6 +118,7 @@ class _Item:
 
 
 def _said(member: ConsumerMember) -> CopartitionedUserData:
+    check_kind("member", ConsumerMember, member)
     try:
         return decode_copartitioned_user_data(member.user_data)
     except WireFormatException:

@@ -10,7 +10,7 @@ from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
 from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
-from task_assignor.group.errors import check_assignment, check_mapping
+from task_assignor.group.errors import check_assignment, check_kind, check_mapping
 from task_assignor.group.wire import (
     StreamJoinUserData,
     WireFormatException,
@@ -110,6 +110,7 @@ def split_numbers(assignment: Mapping[str, Owned]) -> dict[int, tuple[str, ...]]
 
 
 def _said(member: ConsumerMember) -> StreamJoinUserData:
+    check_kind("member", ConsumerMember, member)
     try:
         return decode_stream_join_user_data(member.user_data)
     except WireFormatException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -50,43 +50,60 @@ class ChangelogReader:
         self._first = dict.fromkeys(codecs, 0)
         """Store -> the first offset of its changelog that is there, as far as it is known."""
 
-    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
-        """What the records of a range changed; see `TaskResults.changes`."""
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> Iterator[pa.Table]:
+        """What the records of a range changed, in pieces that memory has room for; see `TaskResults.changes`."""
         if not file.topic:
-            return self._files.changes(file, store, batch)
+            yield from self._files.changes(file, store, batch)
+            return
         start, end = file.offsets
-        records = self._records(file.topic, store, start, end)
-        if start and not is_fresh and store not in self._windows and len(records) < file.rows:
+        count = 0
+        for records, piece in self._pieces(file.topic, store, start, end):
+            count += records
+            yield piece
+        if start and not is_fresh and store not in self._windows and count < file.rows:
             # A deletion may be among those that are gone, and with it all that was said of its key before.
-            start, records = 0, self._records(file.topic, store, 0, end)
-        try:
-            table = self._codecs[store].decode(of_this_life(records))
-        except (ValueError, TypeError, pa.ArrowException) as error:
-            raise CorruptLogException(
-                f"The changelog topic {file.topic}, partition {self._partition}, offsets {start} to {end - 1} has records that this "
-                f"application has not written: {error}. Maybe another one writes there, or the store's columns were changed.",
-                file.topic,
-                self._partition,
-                start,
-            ) from error
-        if not start:
-            table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
-        return table
+            yield from (piece for _, piece in self._pieces(file.topic, store, 0, end))
 
-    def _records(self, topic: str, store: str, start: int, end: int) -> list[Record]:
-        """Those between two offsets that have not been removed because they had expired.
+    def _pieces(self, topic: str, store: str, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
+        """The changes between two offsets, each piece with the number of its records; one at least."""
+        is_whole = not start
+        for place, records in self._records(topic, store, start, end):
+            counted = of_this_life(records)
+            is_whole = is_whole or counted is not records
+            try:
+                table = self._codecs[store].decode(counted)
+            except (ValueError, TypeError, pa.ArrowException) as error:
+                raise CorruptLogException(
+                    f"The changelog topic {topic}, partition {self._partition}, has records from offset {place} on that this application "
+                    f"has not written: {error}. Maybe another one writes there, or the store's columns were changed.",
+                    topic,
+                    self._partition,
+                    place,
+                ) from error
+            if is_whole:
+                table = table.replace_schema_metadata({**(table.schema.metadata or {}), FROM_THE_BEGINNING: b"1"})
+                is_whole = False
+            yield len(records), table
+
+    def _records(self, topic: str, store: str, start: int, end: int) -> Iterator[tuple[int, list[Record]]]:
+        """Those between two offsets that have not been removed because they had expired, some at a time, and where those begin.
 
         Raises:
             RecordsGoneException: others have been removed, too.
         """
+        begin = min(max(start, self._first[store]), end)
         while True:
-            begin = min(max(start, self._first[store]), end)
             try:
-                found = self._reader.read(topic, self._partition, begin, end)
-                return [(record.key(), record.value()) for record in found]
+                found, reached = self._reader.read_some(topic, self._partition, begin, end, is_part_enough=True)
             except RecordsGoneException:
                 first, last = first_offset(self._connection, topic, self._partition), self._last()
                 needed = first if last is None else last.windows.get(store, (0, None))[0]
                 if first <= begin or first > needed or store not in self._windows:
                     raise
                 self._first[store] = first
+                begin = min(first, end)
+                continue
+            yield begin, [(record.key(), record.value()) for record in found]
+            begin = reached
+            if begin >= end:
+                return

@@ -31,8 +31,9 @@ _NUMBER: Final = struct.Struct(">q")
 
 
 def of_this_life(records: Sequence[Record]) -> Sequence[Record]:
-    """The records without those before which the application has begun anew."""
-    return records[max((place for place, record in enumerate(records, 1) if record == BEGINS_ANEW), default=0) :]
+    """The records without those before which the application has begun anew; the same sequence, if it has not."""
+    first = max((place for place, record in enumerate(records, 1) if record == BEGINS_ANEW), default=0)
+    return records[first:] if first else records
 
 
 class ChangelogCodec(Protocol):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.topic_spec import TopicSpec, check_key, check_name
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import shown
 
 
@@ -54,12 +55,10 @@ class KafkaTopic:
             raise TopicException(
                 f"The serde ({shown(self.serde)}) of topic {self.name} must be a Serde, such as JsonSerde()."
             )
-        if self.key_in not in ("value", "key"):
-            raise TopicException(f"The key_in ({self.key_in!r}) of topic {self.name} must be 'value' or 'key'.")
-        if self.timestamp_in not in ("value", "record"):
-            raise TopicException(
-                f"The timestamp_in ({self.timestamp_in!r}) of topic {self.name} must be 'value' or 'record'."
-            )
+        check_choice("The key_in", self.key_in, ("value", "key"), TopicException, f"of topic {self.name}")
+        check_choice(
+            "The timestamp_in", self.timestamp_in, ("value", "record"), TopicException, f"of topic {self.name}"
+        )
         if self.key_in == "key" and not self.key:
             raise TopicException(
                 f"With key_in='key' the topic {self.name} needs key columns: nothing is in the record's key. Maybe add key=…."

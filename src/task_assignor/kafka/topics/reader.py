@@ -83,9 +83,24 @@ class RecordReader:
         return self.read_some(topic, partition, start, end)[0]
 
     def read_some(
-        self, topic: str, partition: int, start: int, end: int, wait_s: float | None = None
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        wait_s: float | None = None,
+        *,
+        is_part_enough: bool = False,
     ) -> tuple[list[Any], int]:
-        """The same, or fewer, if a transaction that is open hides the rest for so long; None: it is waited for.
+        """The same, or fewer.
+
+        Args:
+            topic: name of the topic.
+            partition: the partition.
+            start: the first offset.
+            end: the offset after the last.
+            wait_s: if a transaction that is open hides the rest for so long, that comes which is before; None: it is waited for.
+            is_part_enough: as many will do as are read ahead.
 
         Returns:
             The records, and the offset where to read on.
@@ -109,7 +124,8 @@ class RecordReader:
                     self._unassign(topic, partition)
                     raise stream.error
                 is_hidden = hidden_until is not None and stream.ends_here and time.monotonic() > hidden_until
-                if stream.reached >= end or is_hidden:
+                is_part = is_part_enough and self._part_of_most(stream) >= 1
+                if stream.reached >= end or is_hidden or is_part:
                     end = min(end, stream.reached)
                     return self._take(stream, end), end
             if stream.reached > reached:
@@ -158,7 +174,7 @@ class RecordReader:
         while stream.records and stream.records[0].offset() < end:
             taken.append(stream.records.popleft())
             stream.size -= len(taken[-1])
-        stream.start = end
+        stream.start = stream.wanted = end
         return taken
 
     def _poll(self) -> None:

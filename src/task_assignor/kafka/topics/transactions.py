@@ -8,7 +8,7 @@ try that nobody heard of any more was committed; its result, in the metadata of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -40,6 +40,7 @@ from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.repartition import span_of
 from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
 from task_assignor.runtime.steps import only_waits
+from task_assignor.runtime.stores.task_state import is_from_the_beginning
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
 from task_assignor.runtime.sub_topology import Repartitioned
 from task_assignor.runtime.topic_writing import fit_to_schema
@@ -224,7 +225,11 @@ class TaskTransactions:
         """What is needed of a changelog of which nothing is said: all that is there."""
         first = first_offset(self._connection, self._changelogs[store], self._task.partition)
         whole = FileRef.of_topic(self._changelogs[store], 0, 0, self._task.partition, first, self._ends[store])
-        return Needed.of(first, self._newest(store, self.changes(whole, store, -1)), self._ends[store])
+        newest: int | None = None
+        for piece in self.changes(whole, store, -1):
+            of_piece = self._newest(store, piece)
+            newest = of_piece if newest is None or is_from_the_beginning(piece) else max(newest, of_piece or newest)
+        return Needed.of(first, newest, self._ends[store])
 
     def _newest(self, store: str, changes: pa.Table) -> int | None:
         newest: int | None = pc.max(changes.column(self._times[store])).as_py()
@@ -423,7 +428,7 @@ class TaskTransactions:
 
     # Reading.
 
-    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> pa.Table:
+    def changes(self, file: FileRef, store: str, batch: int, *, is_fresh: bool = False) -> Iterator[pa.Table]:
         """What the records of a range of the changelog topic changed; of one that was compacted since, all up to its end."""
         return self._reading.changes(file, store, batch, is_fresh=is_fresh)
 

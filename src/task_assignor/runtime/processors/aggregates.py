@@ -20,6 +20,7 @@ from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.frames import exact_array, own, to_frame, to_records
 from task_assignor.runtime.processors.columns import as_type, check_computable, plain
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import failure, shown
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["count", "sum", "min", "max", "mean", "fold"]
 Fold = Callable[[Any, Mapping[str, Any]], Any]
-_TAKEN_BACK: Final = ("count", "sum", "mean")
+_TAKEN_BACK: Final = ("count", "sum", "mean", "fold")
 """Kinds of which a row can be taken away again."""
+_WITHOUT_COLUMN: Final = ("count", "fold")
 _OVERFLOW = 2.0**62
 ROWS = "__rows"
 """State column with the number of rows of a group."""
@@ -46,7 +48,7 @@ class Aggregate:
         type: for "fold": type of the value.
 
     Raises:
-        TopologyException: one of them is none.
+        TopologyException: one of these is something else.
     """
 
     kind: Kind
@@ -56,25 +58,21 @@ class Aggregate:
     type: pa.DataType | None = None
 
     def __attrs_post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise TopologyException(
-                f"The kind ({shown(self.kind)}) of an Aggregate must be one of {', '.join(get_args(Kind))}."
-            )
-        where = f"Aggregate.{self.kind}"
-        if self.kind != "fold":
-            if not isinstance(self.column, str) and not (self.column is None and self.kind == "count"):
-                raise TopologyException(f"{where}: the column ({shown(self.column)}) must be the name of one.")
-            return
-        if not callable(self.function):
-            raise TopologyException(
-                f"{where}: the function ({shown(self.function)}) must be one of the value so far and a record."
-            )
-        try:
-            pa.field("value", self.type)
-        except (TypeError, ValueError):
-            raise TopologyException(
-                f"{where}: the type ({shown(self.type)}) must be one of Arrow, such as pa.int64()."
-            ) from None
+        check_choice("The kind", self.kind, get_args(Kind), TopologyException, "of an Aggregate")
+        where = f"Aggregate.{self.kind}()"
+        if not (isinstance(self.column, str) or (self.column is None and self.kind in _WITHOUT_COLUMN)):
+            raise TopologyException(f"{where}: the column ({shown(self.column)}) must be the name of one.")
+        if self.kind == "fold":
+            if not callable(self.function):
+                raise TopologyException(
+                    f"{where}: the function ({shown(self.function)}) must be callable: from the value so far and a record to the next value."
+                )
+            try:
+                pa.field("value", self.type)
+            except (TypeError, ValueError):
+                raise TopologyException(
+                    f"{where}: the type ({shown(self.type)}) must be a pyarrow.DataType, such as pyarrow.int64()."
+                ) from None
 
     @classmethod
     def count(cls, column: str | None = None) -> Aggregate:
@@ -110,7 +108,7 @@ class Aggregate:
 
         Args:
             function: from the value so far and a record (column -> value) to the next value, which depends on nothing
-                else. What it raises ends the run.
+                else. What it raises ends the run. In a `TableAggregation` the record says whether it comes or goes (Kafka's adder and subtractor).
             initial: the value of no records, of which each group is given a copy.
             type: type of the value; one that it cannot hold as it is (1.5 as an integer) is an error. After the initial one the
                 function is given what Arrow makes of what it has returned, such as a list for a tuple, whether there was a
@@ -383,8 +381,13 @@ class Group:
             old = as_type(before.get_column(name).to_arrow(), kind).to_pylist()
             # A function may change what it is given, in its own: no other group and no other function sees that.
             values = [deepcopy(found.initial) if new else value for new, value in zip(is_new, old, strict=True)]
+            left = before.get_column(ROWS).fill_null(0).to_list()
             for number, record in zip(group.tolist(), to_records(rows), strict=True):
                 values[number] = self._as_stored(found.function(values[number], record), name, kind)
+                left[number] += 1 if self._change is None else record[self._change]
+                if not left[number]:
+                    # The next batch would find nothing, either.
+                    values[number] = deepcopy(found.initial)
             table = pa.table({name: pa.array(values, found.type)})
             columns.append(to_frame(table).get_column(name))
         return states.with_columns(columns)

@@ -27,7 +27,7 @@ from task_assignor.runtime.processors.records import Int64Array, taken, with_key
 from task_assignor.runtime.processors.table_changes import CHANGE, check_change
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec, check_source
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,7 +90,7 @@ class Aggregation:
         TopologyException: an option is not allowed.
     """
 
-    source: str
+    source: str = attrs.field(validator=check_source)
     aggregates: Mapping[str, Aggregate] = attrs.field(converter=to_aggregates)
     by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     bad_records: LeftOut = "stop"
@@ -138,8 +138,8 @@ class TableAggregation(Aggregation):
 
     Args:
         source: source topic, with what `TableChanges` gives: partitioned by columns that make a group.
-        aggregates: as of an `Aggregation`; of those that can follow when a row is taken away: count, sum and mean. Sums of floats are as
-            exact as adding and subtracting is; NaN and infinite ones go with their rows.
+        aggregates: as of an `Aggregation`; of those that can follow when a row is taken away: count, sum, mean, and a fold whose function
+            looks at the column `change`. Sums of floats are as exact as adding and subtracting is; NaN and infinite ones go with their rows.
         by: as of an `Aggregation`.
         change: the column of -1 and 1.
         bad_records: as of an `Aggregation`.

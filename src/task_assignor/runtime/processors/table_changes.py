@@ -30,7 +30,7 @@ from task_assignor.runtime.processors.columns import (
 from task_assignor.runtime.processors.records import taken, valid_keys
 from task_assignor.runtime.processors.tables import Updates, table_store, values_at
 from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec, check_source
 from task_assignor.sdk.text import shown
 
 CHANGE: Final = "change"
@@ -63,7 +63,7 @@ class TableChanges:
         TopologyException: an option is not allowed.
     """
 
-    table: str
+    table: str = attrs.field(validator=check_source)
     columns: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     change: str = CHANGE
     bad_records: LeftOut = "stop"

@@ -28,8 +28,8 @@ from task_assignor.runtime.processors.columns import (
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, valid_keys
 from task_assignor.runtime.processors.tables import Moments, Updates, table_store, values_at
 from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.sdk.checks import check_flag
+from task_assignor.runtime.topic_spec import TopicSpec, check_source
+from task_assignor.sdk.checks import check_choice, check_flag
 
 _LOOKUPS: Final = ("inner", "left")
 _PAIRS: Final = ("inner", "left", "outer")
@@ -38,8 +38,7 @@ _PAIRS: Final = ("inner", "left", "outer")
 def _check(where: str, one: str, other: str, how: str, hows: tuple[str, ...], bad_records: LeftOut) -> None:
     if one == other:
         raise TopologyException(f"{where}: a topic cannot be joined with itself. Maybe write it under a second name.")
-    if how not in hows:
-        raise TopologyException(f"{where}: how ({how!r}) must be one of {', '.join(hows)}.")
+    check_choice(f"{where}: how", how, hows, TopologyException)
     check_left_out(where, "bad_records", bad_records)
 
 
@@ -64,8 +63,8 @@ class StreamTableJoin:
         TopologyException: an option is not allowed.
     """
 
-    stream: str
-    table: str
+    stream: str = attrs.field(validator=check_source)
+    table: str = attrs.field(validator=check_source)
     how: str = "inner"
     table_first: bool = False
     stream_columns: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
@@ -137,8 +136,8 @@ class TableJoin:
         TopologyException: an option is not allowed.
     """
 
-    left: str
-    right: str
+    left: str = attrs.field(validator=check_source)
+    right: str = attrs.field(validator=check_source)
     how: str = "inner"
     left_columns: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)
     right_columns: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)

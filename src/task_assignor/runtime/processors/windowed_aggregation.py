@@ -53,7 +53,7 @@ from task_assignor.runtime.processors.windows import SessionWindows, SlidingWind
 from task_assignor.runtime.stores.window import WindowStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.times import FARTHEST_MS, NO_TIME
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec, check_source
 from task_assignor.sdk.integers import INT64_MAX
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class WindowedAggregation:
         TopologyException: an option is not allowed.
     """
 
-    source: str
+    source: str = attrs.field(validator=check_source)
     windows: Windows
     aggregates: Mapping[str, Aggregate] = attrs.field(converter=to_aggregates)
     by: tuple[str, ...] | None = attrs.field(default=None, converter=to_columns)

@@ -46,7 +46,8 @@ from task_assignor.runtime.processors.records import (
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
 from task_assignor.runtime.sub_topology import Output, SubTopology
 from task_assignor.runtime.times import NO_TIME
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topic_spec import TopicSpec, check_source
+from task_assignor.sdk.checks import check_choice
 
 HOWS: Final = ("inner", "left", "outer")
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
@@ -83,8 +84,8 @@ class WindowedJoin:
         TopologyException: the window or an option is not allowed.
     """
 
-    left: str
-    right: str
+    left: str = attrs.field(validator=check_source)
+    right: str = attrs.field(validator=check_source)
     before_ms: int
     after_ms: int
     how: str = "inner"
@@ -119,8 +120,7 @@ class WindowedJoin:
                 raise TopologyException(f"{where}: {name} ({grace!r}) must be an int of at least 0, or None.")
         for name, policy in (("late_records", self.late_records), ("bad_records", self.bad_records)):
             check_left_out(where, name, policy)
-        if self.how not in HOWS:
-            raise TopologyException(f"{where}: how ({self.how!r}) must be one of {', '.join(HOWS)}.")
+        check_choice(f"{where}: how", self.how, HOWS, TopologyException)
         for name, grace, wanted in (
             ("right_grace_ms", self.right_grace_ms, self.how != "inner"),
             ("left_grace_ms", self.left_grace_ms, self.how == "outer"),

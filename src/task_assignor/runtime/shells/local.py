@@ -23,9 +23,9 @@ from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, Departure, LaunchPlan, pickle_bootstrap
 from task_assignor.sdk import ConfigException, StreamsException
-from task_assignor.sdk.checks import check_flag
+from task_assignor.sdk.checks import check_choice, check_flag
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure, shown
+from task_assignor.sdk.text import failure
 
 _log = logger_of(__name__)
 
@@ -149,9 +149,8 @@ class LocalProcessLauncher:
     """
 
     def __init__(self, *, replace_lost: bool = True, start_method: Literal["spawn", "forkserver"] = "spawn") -> None:
-        if start_method not in ("spawn", "forkserver"):
-            # Whoever forks this process forks its threads, Arrow's and those of polars too, in whatever state they are.
-            raise ConfigException(f"The start_method ({shown(start_method)}) must be 'spawn' or 'forkserver'.")
+        # Whoever forks this process forks its threads, Arrow's and those of polars too, in whatever state they are.
+        check_choice("The start_method", start_method, ("spawn", "forkserver"), ConfigException)
         check_flag("replace_lost", replace_lost, error=ConfigException)
         self._replace_lost = replace_lost
         self._context: BaseContext = multiprocessing.get_context(start_method)

@@ -46,6 +46,8 @@ _log = logger_of(__name__)
 FORMAT_VERSION: Final = 7
 """What a state directory has of another version is not used: before 7 it did not say of which history of a run it is."""
 _NOTE: Final = "position.json"
+_HALF: Final = "half restored"
+"""The name of a state that is none: whoever finds it begins anew."""
 FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
 """Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""
 
@@ -223,8 +225,8 @@ class TaskState:
             found.name: found.create(self._store_folder(found.name), memory) for found in declarations
         }
         self.logged = tuple(found.name for found in declarations if found.logged)
-        for name in self.stores.keys() - set(self.logged):
-            self.stores[name].clear()
+        for store in self._without_changelog():
+            store.clear()
         self.position = self._kept = START
         self._survives = bool(self.logged) and all(self.stores[name].survives for name in self.logged)
         """What is kept is still there when the process has ended."""
@@ -322,8 +324,8 @@ class TaskState:
         self.position = min(good.values(), key=lambda position: position.batch, default=least)
         self._are_kept_at(self.position)
         if self.position != before:
-            for name in self.stores.keys() - set(self.logged):
-                self.stores[name].clear()
+            for store in self._without_changelog():
+                store.clear()
         newest = max((position.batch for position in good.values()), default=-1)
         return loaded if loaded.origin else attrs.evolve(loaded, origin=origin if newest >= 0 else "changelog")
 
@@ -385,26 +387,61 @@ class TaskState:
         if self.position.batch < position.batch:
             self.apply(position, {})
 
-    def apply(self, position: Position, changes: Mapping[str, pa.Table]) -> None:
-        """Make the committed changes of a batch in those stores that lack them."""
+    def apply(self, position: Position, changes: Mapping[str, Iterable[pa.Table]]) -> int:
+        """Make the committed changes of a batch in those stores that lack them.
+
+        Args:
+            position: where they lead to.
+            changes: store -> what changed, in pieces. All that came before one that is `is_from_the_beginning` is forgotten.
+
+        Returns:
+            The number of rows that changed.
+        """
         behind = [self.stores[name] for name in self.logged if self.lacks(name, position.batch)]
-        for store in behind:
-            if store.name in changes:
-                step(f"the store {store.name!r} makes the changes of batch {position.batch}")
-                if is_from_the_beginning(changes[store.name]):
-                    store.clear()
-                store.apply(changes[store.name])
-        self._keep(behind, position)
-        self._keep((store for name, store in self.stores.items() if name not in self.logged), position)
+        try:
+            rows = sum(self._make(store, changes.get(store.name, ()), position.batch) for store in behind)
+            self._keep(behind, position)
+            self._keep(self._without_changelog(), position)
+        except BaseException:
+            # Some are there, some are not: each knows where it is, and the next try begins with that.
+            for store in self.stores.values():
+                store.rollback()
+            self._begin()
+            raise
         self.position = position
         self._are_kept_at(position)
+        return rows
+
+    @staticmethod
+    def _make(store: Store, changes: Iterable[pa.Table], batch: int) -> int:
+        rows, is_whole = 0, False
+        for piece in changes:
+            step(f"the store {store.name!r} makes the changes of batch {batch}")
+            if is_from_the_beginning(piece):
+                store.clear()
+                is_whole = True
+            store.apply(piece)
+            rows += piece.num_rows
+            if is_whole:
+                # There is no way back, and memory may be too small for all of it.
+                store.keep(_HALF)
+        return rows
+
+    def _without_changelog(self) -> list[Store]:
+        return [store for name, store in self.stores.items() if name not in self.logged]
+
+    def _begin(self) -> None:
+        """The task is nowhere, wherever its stores are."""
+        for store in self._without_changelog():
+            store.clear()
+        self.position = START
+        self._are_kept_at(START)
 
     def reset(self) -> None:
         """Forget everything."""
         for store in self.stores.values():
             store.clear()
-        self.position = START
-        self._are_kept_at(START)
+        self._begin()
 
     # Snapshots.
 

@@ -178,6 +178,11 @@ final class Dsl {
                     .groupBy((key, value) -> KeyValue.pair("g" + value % 3, value), Grouped.with(Serdes.String(), Serdes.Long()));
                 told("count", grouped.count().toStream());
                 told("sum", grouped.reduce(Long::sum, (sum, value) -> sum - value).toStream());
+                told("held", grouped.aggregate(
+                    () -> "",
+                    (key, value, held) -> held + "[" + value + "]",
+                    (key, value, held) -> held.replaceFirst("\\[" + value + "\\]", ""),
+                    kept(Serdes.String())).toStream());
             }
             case "windows" -> {
                 final TimeWindows windows = TimeWindows.ofSizeAndGrace(millis("size"), millis("grace")).advanceBy(millis("advance"));
