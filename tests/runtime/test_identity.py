@@ -32,10 +32,12 @@ from task_assignor.runtime import (
     RuntimeOptions,
     StreamTableJoin,
     SubTopology,
+    TableChanges,
     TableJoin,
     TaskContext,
     Topic,
     Topology,
+    TopologyException,
     WindowedJoin,
     WindowStoreSpec,
     append_topic,
@@ -286,6 +288,31 @@ def test_no_column_of_a_join_becomes_another_one(tmp_path: Path, kind: type[Any]
     assert f'columns, value: was "value of {sides[0]}", is "value of {sides[1]}"' in told(
         before, **{f"{sides[0]}_columns": ["at"]}
     )
+
+
+def test_a_table_may_gain_a_column_of_the_name_of_its_changes(tmp_path: Path) -> None:
+    """Whatever was given, with all columns or those that there were, the run could not go on."""
+
+    def identity(**settings: Any) -> tuple[Topology, dict[str, Any], dict[str, pa.Schema | None]]:
+        topic = Topic.open(tmp_path, "t")
+        changes = TableChanges(table="t", **settings).sub_topology("c", Output("o"), topic.spec)
+        topology, outputs = Topology(changes), {"o": changes.schema_of(Output("o"), {"t": topic.spec})}
+        return topology, identity_of(topology, {"t": topic}, outputs), outputs
+
+    def told(**settings: Any) -> str:
+        topology, now, outputs = identity(**settings)
+        return "; ".join(differences(with_allowed_changes(before, now, topology, outputs), now))
+
+    rows = stream(10, 2, seed=1)
+    write_topic(tmp_path, "t", rows, partitions=2, key=["key"], timestamp="at")
+    _, before, _ = identity()
+    append_topic(tmp_path, "t", rows.append_column("change", rows.column("value")), add_columns=True)
+    with pytest.raises(
+        TopologyException, match=r"has a column 'change', too.* the columns that the topic had: columns="
+    ):
+        identity()
+    assert told(columns=["value"]) == ""
+    assert "columns, value: " in told(columns=["at", "change"], change="other")
 
 
 def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:

@@ -277,6 +277,17 @@ def test_the_time_of_an_update_is_nothing_of_the_row_that_goes(more: dict[str, A
         Topology([changes, totals], derived=[derived] if is_derived else [])
 
 
+def test_a_column_of_a_user_may_be_called_as_the_time_is() -> None:
+    changes = TableChanges(table="t").sub_topology("c", MOVED, [SPEC])
+    derived = DerivedStream(
+        "some",
+        changes.spec_of("moved", SPEC),
+        map_values=lambda rows: rows.select(["v", "change"]).rename_columns(["at", "change"]),
+    )
+    totals = TableAggregation(source="some", aggregates={"sum": Aggregate.sum("at")})
+    Topology([changes, totals.sub_topology("a", "out", [derived.spec])], derived=[derived])
+
+
 def test_a_time_that_is_part_of_the_key_is_the_same_when_the_row_goes() -> None:
     spec = TopicSpec("t", 4, SCHEMA, ("k", "at"), "at")
     changes = TableChanges(table="t").sub_topology("c", MOVED, [spec])

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,9 @@ from task_assignor.runtime import (
     Aggregation,
     BadRecordException,
     DeadLetters,
+    DerivedTable,
+    KeyValueStoreSpec,
+    StoreException,
     StreamTableJoin,
     TableJoin,
     TopicSpec,
@@ -124,6 +128,25 @@ def test_a_table_that_has_times_alone_keeps_its_keys(at_once: bool) -> None:
     assert [row["at_right"] for row in task.outputs["out"]] == [1]
 
 
+def test_a_derived_table_of_times_alone_needs_a_column_that_says_what_is_gone() -> None:
+    """Its rows were there though the filter left them out; with a column of their own all were gone."""
+    seen = TopicSpec("t", 4, SCHEMA.remove(2), ("k",), "at")
+    bare = DerivedTable("new", seen, filter=pc.field("at") > 5)
+    with pytest.raises(
+        TopologyException, match="no columns besides key and timestamp, so nothing could say that a key is gone"
+    ):
+        bare.spec  # noqa: B018
+    marked = DerivedTable(
+        "new",
+        seen,
+        filter=pc.field("at") > 5,
+        map_values=lambda rows: pa.table({"new": pa.array([True] * rows.num_rows, pa.bool_())}),
+    )
+    rows = _table([("a", 1, None), ("b", 9, None), ("c", None, None)]).drop_columns(["v"])
+    _, found = marked.rows_of(rows, marked.specs_of(seen))
+    assert found.column("new").to_pylist() == [None, True, None]
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_which_columns_a_join_takes_does_not_decide_which_rows_there_are(at_once: bool) -> None:
     """A product without a price was as if deleted for who took the price alone; and one deleted there for who took its time."""
@@ -145,6 +168,35 @@ def test_which_columns_a_join_takes_does_not_decide_which_rows_there_are(at_once
         looked_up = StreamTableJoin(stream="s", table="t", stream_columns="v", table_columns=column)
         assert run(looked_up, "s") == found
         assert run(TableJoin(left="l", right="t", left_columns="v", right_columns=column), "l") == found
+
+
+def test_null_in_a_dictionary_is_null() -> None:
+    """Arrow says that it is a value: a row deleted nothing, keys of null met each other, and were groups."""
+    schema = pa.schema([(name, pa.dictionary(pa.int32(), pa.string())) for name in "kv"])
+    topics = {name: TopicSpec(name, 4, schema, ("k",), None) for name in "lrt"}
+    texts = pa.chunked_array([pa.array(["a", "b", None])])
+    rows = pa.table([texts.dictionary_encode(null_encoding="encode")] * 2, schema=schema)
+    gone = pa.table([rows.column("k").take([0]), rows.column("v").take([2])], schema=schema)
+    pairs = TableJoin(left="l", right="r", bad_records="skip").sub_topology("j", "out", topics.values())
+    lookup = StreamTableJoin(stream="l", table="t", how="left", bad_records="skip")
+    for sub, table, told in (
+        (pairs, "r", [("a", "a", "a"), ("b", "b", "b"), ("a", None, None)]),
+        (
+            lookup.sub_topology("j", "out", topics.values()),
+            "t",
+            [("a", "a", None), ("b", "b", "b"), (None, None, None)],
+        ),
+    ):
+        task = MemoryTask(sub, topics)
+        task.process({"l": rows, table: pa.concat_tables([rows, gone])})
+        assert [tuple(row.values()) for row in task.outputs["out"]] == told
+    groups = Aggregation(source="t", by=["k", "v"], aggregates={"n": Aggregate.count()}, bad_records="skip")
+    task = MemoryTask(groups.sub_topology("a", "out", topics["t"]), topics)
+    task.process({"t": rows})
+    assert [row["v"] for row in task.outputs["out"]] == ["a", "b"]
+    store = KeyValueStoreSpec("s", pa.schema([("k", pa.string())]), pa.schema([("v", pa.string())])).create()
+    with pytest.raises(StoreException, match="cannot have null as a key"):
+        store.put_table(rows)
 
 
 def test_a_row_of_a_table_without_a_key_is_bad() -> None:

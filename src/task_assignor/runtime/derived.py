@@ -13,7 +13,7 @@ from pyarrow.compute import Expression
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.frames import are_same, in_own_memory, not_a_table, own
 from task_assignor.runtime.merging import Int64Array
-from task_assignor.runtime.processors.tables import is_there
+from task_assignor.runtime.processors.tables import keeps_key
 from task_assignor.runtime.sub_topology import Repartitioned
 from task_assignor.runtime.topic_spec import TopicSpec, check_name
 from task_assignor.runtime.topic_writing import fit_to_schema
@@ -267,12 +267,21 @@ class DerivedTable(DerivedStream):
     def _kind(self) -> str:
         return "derived table"
 
+    def _after(self, topic: TopicSpec) -> TopicSpec:
+        after = super()._after(topic)
+        if set(after.schema.names) <= set(after.kept_columns):
+            raise TopologyException(
+                f"The derived table {self.name!r} has no columns besides key and timestamp, so nothing could say that a key is gone. Maybe "
+                "map_values=, which gives it one."
+            )
+        return after
+
     def _nullable(self, schema: pa.Schema, kept: tuple[str, ...]) -> pa.Schema:
         return pa.schema([field if field.name in kept else field.with_nullable(True) for field in schema])
 
     def _step(self, rows: pa.Table, before: TopicSpec, after: TopicSpec) -> tuple[Int64Array, pa.Table]:
         """All rows, those that are not kept without values."""
-        there = np.flatnonzero(is_there(rows.drop_columns(list(before.kept_columns))))
+        there = np.flatnonzero(keeps_key(rows, before.key, before.timestamp))
         given = rows if len(there) == rows.num_rows else rows.take(pa.array(there))
         kept = self._kept(given)
         values = self._values(given if len(kept) == given.num_rows else given.take(pa.array(kept)), before, after)

@@ -60,6 +60,13 @@ def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
+def valid(column: pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
+    """(N,) which rows have a value; None: all. A dictionary may have null among its values, of which Arrow says that it is there."""
+    if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
+        column = column.cast(column.type.value_type)
+    return column.is_valid().to_numpy() if column.null_count else None
+
+
 def in_own_memory(table: pa.Table) -> pa.Table:
     """The same rows where nobody else can change them: of numpy and pandas Arrow takes columns where they are, and sees what is
     written there later.

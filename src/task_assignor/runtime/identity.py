@@ -43,8 +43,8 @@ _SHOWN: Final = 500
 _ABSENT: Final = object()
 _OF_LEFT_OUT: Final = ("bad_records", "late_records", "late_limit_ms")
 """What ready-made processors are told of records that cannot be processed: what was committed fits whatever it is."""
-_OF_COLUMNS: Final = ("left_columns", "right_columns", "stream_columns", "table_columns", "suffix")
-"""What joins are told of the columns of their result, which are compared themselves."""
+_OF_COLUMNS: Final = ("left_columns", "right_columns", "stream_columns", "table_columns", "columns", "suffix")
+"""What joins, and changes of tables, are told of the columns of their result, which are compared themselves."""
 
 
 PLACE: Final = "place of the outputs"

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
-from task_assignor.runtime.frames import as_tables, cast_exactly, padded, taken
+from task_assignor.runtime.frames import as_tables, cast_exactly, padded, taken, valid
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow
 from task_assignor.runtime.topic_changes import change_topic, put_version
@@ -350,7 +350,7 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str, optional: Colle
                 raise TopicException(
                     f"The column {field.name!r} for {what} has type {column.type} and cannot be cast to {field.type}: {error}"
                 ) from error
-        if column.null_count and not field.nullable:
+        if not field.nullable and valid(column) is not None:
             raise TopicException(f"The column {field.name!r} for {what} is declared as never null, but has nulls.")
         columns.append(column)
     return pa.table(columns, schema=schema)

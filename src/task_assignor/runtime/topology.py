@@ -317,6 +317,9 @@ class Topology:
         for sub in self.sub_topologies:
             follows = getattr(sub.processor, "follows", ()) if is_ready_made(sub.processor) else ()
             for name in sub.sources if follows else ():
+                steps = found[name].lineage if name in found else ()
+                if any(step.map_values is not None for step in steps):
+                    continue  # It may have another column of that name.
                 maker = makers.get(found[name].root if name in found else name)
                 for column in getattr(maker, "of_update", ()) if is_ready_made(maker) else ():
                     if column in follows:

@@ -185,6 +185,12 @@ class Group:
             if change is not None and found.kind in ("sum", "mean") and self._is_of_floats(found)
         }
         """State columns with how many values of a sum are no numbers to add: infinite, or NaN, which counts as both."""
+        self._whole_sums = [
+            _sum_of(name, found)
+            for name, found in aggregates.items()
+            if found.kind in ("sum", "mean") and not self._is_of_floats(found)
+        ]
+        """State columns with sums of whole numbers, which go round where they do not fit."""
         self.state_fields = self._state_fields()
         """Columns of a state: the number of rows, and of each aggregate what its parts are put together from."""
 
@@ -314,10 +320,10 @@ class Group:
                 made.append(pl.col(name).sum())
             elif found.kind in ("sum", "mean"):
                 state = _sum_of(name, found)
-                value, about = self._sum(pl.col(state), state)
-                if own(state) in states.columns:
-                    about = pl.coalesce(own(state), pl.col(state).cast(pl.Float64)).sum().alias(own(state))
-                made += [value, about]
+                value, *about = self._sum(pl.col(state), state)
+                if about and own(state) in states.columns:
+                    about = [pl.coalesce(own(state), pl.col(state).cast(pl.Float64)).sum().alias(own(state))]
+                made += [value, *about]
                 if (count := self._count_of(name, found)) is not None:
                     made.append(pl.col(count).sum())
                 made += [pl.col(beyond).sum() for beyond in self._beyond.get(name, ())]
@@ -335,31 +341,28 @@ class Group:
         )
 
     def _sum(self, column: pl.Expr, name: str, change: pl.Expr | None = None) -> list[pl.Expr]:
-        """The sum, null of nothing; and beside it about what it must be, to see whether it went round."""
+        """The sum, null of nothing; and beside one of whole numbers about what it must be, to see whether it went round."""
         import polars as pl
 
-        kind = next(field.type for field in self.state_fields if field.name == name)
-        exact = pl.Float64 if pa.types.is_floating(kind) else pl.Int64
+        is_whole = name in self._whole_sums
+        exact = pl.Int64 if is_whole else pl.Float64
         # A number without a sign that is too large goes round here, as a sum does.
         terms, about = column.cast(exact, wrap_numerical=True), column.cast(pl.Float64)
         if change is not None:
             terms, about = terms * change.cast(exact), about * change.cast(pl.Float64)
-        return [
-            pl.when(column.count() > 0).then(terms.sum()).alias(name),
-            about.sum().alias(own(name)),
-        ]
+        value = pl.when(column.count() > 0).then(terms.sum()).alias(name)
+        return [value, about.sum().alias(own(name))] if is_whole else [value]
 
     def _checked(self, states: pl.DataFrame) -> pl.DataFrame:
-        sums = [_sum_of(name, found) for name, found in self._aggregates.items() if found.kind in ("sum", "mean")]
-        for name in sums:
+        for name in self._whole_sums:
             about = states.get_column(own(name)).to_numpy()
             values = states.get_column(name)
-            if values.dtype.is_integer():
-                wrong = np.abs(values.fill_null(0).to_numpy().astype(np.float64) - about) > _OVERFLOW
-                if wrong.any():
-                    group = states.drop([own(other) for other in sums]).row(int(np.flatnonzero(wrong)[0]), named=True)
-                    raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into 64 bits: {group}")
-        return states.drop([own(name) for name in sums])
+            wrong = np.abs(values.fill_null(0).to_numpy().astype(np.float64) - about) > _OVERFLOW
+            if wrong.any():
+                row = int(np.flatnonzero(wrong)[0])
+                group = states.drop([own(other) for other in self._whole_sums]).row(row, named=True)
+                raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into 64 bits: {group}")
+        return states.drop([own(name) for name in self._whole_sums])
 
     def fold(
         self, states: pl.DataFrame, before: pl.DataFrame, rows: pa.Table, group: np.ndarray[Any, Any]

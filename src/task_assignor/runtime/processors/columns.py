@@ -186,10 +186,10 @@ def result_columns(
     )
 
 
-def origins(left: SourceColumns, right: SourceColumns) -> dict[str, str]:
-    """Result column -> source and column that it is taken from."""
-    taken = {key: (left.topic, key) for key in left.key}
-    taken |= {name: (side.topic, value) for side in (left, right) for value, name in side.values.items()}
+def origins(*sides: SourceColumns) -> dict[str, str]:
+    """Result column -> source and column that it is taken from; keys are those of the first."""
+    taken = {key: (sides[0].topic, key) for key in sides[0].key}
+    taken |= {name: (side.topic, value) for side in sides for value, name in side.values.items()}
     return {name: f"{value} of {topic}" for name, (topic, value) in taken.items()}
 
 

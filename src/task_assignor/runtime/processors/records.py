@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import LateRecordException
+from task_assignor.runtime.frames import valid
 from task_assignor.runtime.times import FARTHEST_MS, NO_TIME, times_of
 
 BoolArray = npt.NDArray[np.bool_]
@@ -57,23 +58,21 @@ def with_keys(
     Raises:
         BadRecordException: one has none, and the setting is to stop.
     """
-    valid = valid_keys(rows, key)
-    if valid is not None:
-        names = ", ".join(name for name in key if rows.column(name).null_count)
+    has_key = valid_keys(rows, key)
+    if has_key is not None:
+        names = ", ".join(name for name in key if valid(rows.column(name)) is not None)
         context.leave_out(
-            topic, np.flatnonzero(~valid if among is None else among & ~valid), f"has a null in its key ({names})"
+            topic, np.flatnonzero(~has_key if among is None else among & ~has_key), f"has a null in its key ({names})"
         )
-    return valid
+    return has_key
 
 
 def valid_keys(rows: pa.Table, key: tuple[str, ...]) -> BoolArray | None:
     """Which rows have a key without nulls; None: all."""
-    valid: BoolArray | None = None
+    found: BoolArray | None = None
     for name in key:
-        column = rows.column(name)
-        if column.null_count:
-            valid = both(valid, column.is_valid().to_numpy())
-    return valid
+        found = both(found, valid(rows.column(name)))
+    return found
 
 
 def newest_so_far(

@@ -22,6 +22,7 @@ from task_assignor.runtime.processors.columns import (
     check_computable,
     check_same_columns,
     columns_of_source,
+    origins,
     plain,
     specs_of,
     to_columns,
@@ -106,7 +107,7 @@ class _Factory:
         if names.count(self.changes.change) > 1:
             raise TopologyException(
                 f"{self.where}: the topic has a column {self.changes.change!r}, too. Maybe another name for that of -1 and 1: "
-                f"change='{self.changes.change}_of_row'."
+                f"change='{self.changes.change}_of_row'; or, for a run that there is already, the columns that the topic had: columns=[...]."
             )
 
     @property
@@ -137,6 +138,11 @@ class _Factory:
         time = [] if self.time is None else [plain(self.spec.schema.field(self.time))]
         change = pa.field(self.changes.change, pa.int64())
         return pa.schema([*self.columns.key_fields, *self.columns.value_fields, *time, change])
+
+    def origins(self, topics: Mapping[str, TopicSpec]) -> dict[str, str]:  # noqa: ARG002 (as of all factories)
+        """What each column of the result is."""
+        time = {} if self.time is None else {self.time: f"{self.time} of {self.spec.name}"}
+        return {**origins(self.columns), **time}
 
     @property
     def of_update(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import own, to_frame
+from task_assignor.runtime.frames import own, to_frame, valid
 from task_assignor.runtime.processors.columns import SourceColumns, check_computable
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
@@ -44,8 +44,17 @@ def is_there(values: pa.Table) -> BoolArray:
     """(N,) the row has a value that is not null."""
     found = np.zeros(values.num_rows, dtype=bool)
     for column in values.columns:
-        found |= column.is_valid().to_numpy()
+        has_value = valid(column)
+        if has_value is None:
+            return np.ones(values.num_rows, dtype=bool)
+        found |= has_value
     return found
+
+
+def keeps_key(rows: pa.Table, key: Sequence[str], time: str | None) -> BoolArray:
+    """(N,) the row of a table is no deletion. Of a topic that has nothing but times these decide."""
+    decisive = [name for name in rows.column_names if name not in (*key, time)]
+    return is_there(rows.select(decisive or ([] if time is None else [time])))
 
 
 @attrs.frozen
@@ -71,15 +80,13 @@ class Updates:
         Raises:
             BadRecordException: a key has a null, and the setting is to stop.
         """
-        valid = with_keys(columns.topic, rows, columns.key, context)
-        rows = taken(rows, valid)
+        has_key = with_keys(columns.topic, rows, columns.key, context)
+        rows = taken(rows, has_key)
         values = columns.value_rows(rows)
-        time = context.topics[columns.topic].timestamp
-        decisive = [name for name in rows.column_names if name not in (*columns.key, time)]
-        there = is_there(rows.select(decisive or list(columns.values)))
+        there = keeps_key(rows, columns.key, context.topics[columns.topic].timestamp)
         if not there.all():
             values = values.take(pa.array(np.arange(values.num_rows), mask=~there))
-        return cls(columns.keys(rows), values, there, places if valid is None else places[valid])
+        return cls(columns.keys(rows), values, there, places if has_key is None else places[has_key])
 
     def write(self, store: KeyValueStore) -> None:
         """Bring the store to where the batch ends."""

@@ -17,7 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import cast_exactly, check_times_of_day, exact_array, not_a_table, padded, to_records
+from task_assignor.runtime.frames import (
+    cast_exactly,
+    check_times_of_day,
+    exact_array,
+    not_a_table,
+    padded,
+    to_records,
+    valid,
+)
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -231,7 +239,7 @@ class KeyValueStore(Store):
         """
         self._check_is_table(rows)
         keys = self._keys_of(rows)
-        if self._single and rows.column(self._spec.key.names[0]).null_count:
+        if self._single and valid(rows.column(self._spec.key.names[0])) is not None:
             raise self._null_key()
         self._recent.update(zip(keys, self._values_of(rows), strict=True))
         self._changed.update(dict.fromkeys(keys))
