@@ -134,7 +134,9 @@ def test_rows_that_come_during_a_bounded_run_wait_for_the_next_one(tmp_path: Pat
 def test_a_condition_that_is_none_is_refused(tmp_path: Path) -> None:
     left, right = _pieces()
     _begin(tmp_path, left, right)
-    with pytest.raises(ConfigException, match=r"until \('tomorrow'\) of a run must be 'available_now', 'stopped' or a function"):
+    with pytest.raises(
+        ConfigException, match=r"until \('tomorrow'\) of a run must be 'available_now', 'stopped' or a function"
+    ):
         application(tmp_path, _join()).run(until="tomorrow")  # type: ignore[arg-type]
 
 

@@ -263,7 +263,7 @@ def values_of(
     return np.where(rows >= 0, found, default)
 
 
-def are_in(values: Int64Array, known: Int64Array) -> BoolArray:
+def are_in(values: npt.NDArray[np.integer[Any]], known: npt.NDArray[np.integer[Any]]) -> BoolArray:
     """(N,) which of the values are among the known ones. By binary search, for the same reason, in place of `np.isin`."""
     found: BoolArray = rows_of(np.sort(known), values) >= 0
     return found

@@ -471,6 +471,14 @@ def test_a_key_that_is_nowhere_else_keeps_all_of_its_time_or_is_refused() -> Non
     assert len(records_of(rows, KafkaTopic("valued", key="at"), 1, 0)) == 2
 
 
+def test_null_among_the_values_of_a_dictionary_is_no_key() -> None:
+    """Arrow says that it is there, so it was the key of an empty text."""
+    names = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), pa.array(["a", None]))
+    rows = pa.table({"k": names, "n": [1, 2, 3]})
+    found = records_of(rows, KafkaTopic("keyed", key="k", key_in="key"), 1, 0)
+    assert [key for _, key, _, _ in found] == [b"a", None, None]
+
+
 def test_a_number_that_does_not_fit_into_its_float_is_refused() -> None:
     schema = pa.schema([("many", pa.list_(pa.float32()))])
     with pytest.raises(SerializationException, match="does not fit into a float of 32 bits") as refused:

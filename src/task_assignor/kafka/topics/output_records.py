@@ -11,6 +11,7 @@ import pyarrow as pa
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.errors import TopicException
+from task_assignor.runtime.frames import valid
 from task_assignor.runtime.keys import key_type_name, partitions_of, serialise_keys, timestamps_in_ms
 
 
@@ -48,8 +49,9 @@ def records_of(
             _check_keys(rows, topic)
         if topic.key_in == "key" and len(topic.key) == 1:
             # Nothing else says that there was none.
-            there = rows.column(topic.key[0]).is_valid().to_pylist()
-            keys = [key if is_there else None for key, is_there in zip(keys, there, strict=True)]
+            there = valid(rows.column(topic.key[0]))
+            if there is not None:
+                keys = [key if is_there else None for key, is_there in zip(keys, there.tolist(), strict=True)]
     return list(zip(values, keys, places, _times_of(rows, topic), strict=True))
 
 
