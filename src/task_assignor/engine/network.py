@@ -107,7 +107,7 @@ def _trunk(nodes: Nodes, racks: RackCosts, may_move: BoolArray) -> tuple[Int64Ar
     position, entry = costs.entries_of(nodes.rack_row[rows])
     is_cheap = costs.saved[entry] > 0
     of_row, entry = rows[position[is_cheap]], entry[is_cheap]
-    cells = distinct(nodes.cell)
+    cells = distinct(nodes.cell.reshape(-1))
     to_cell = nodes.first_cell + costs.entry_cell[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
     has_owners = are_in(to_cell, cells)
     of_row, entry, to_cell = of_row[has_owners], entry[has_owners], to_cell[has_owners]

@@ -338,9 +338,11 @@ def _exception_columns(
     rows: dict[tuple[int, int], int] = {}
     classes = int(names.max(initial=-1)) + 1
     for each in costs.exceptions:
-        client = columns.clients.find(each.process_id) if isinstance(each.process_id, ProcessId) else -1
+        is_id = isinstance(each.process_id, ProcessId)
+        client = columns.clients.find(each.process_id) if is_id else -1
         if client < 0:
-            raise CostModelException(f"There is an exception for client {shown(each.process_id)}, but no such client.")
+            name = each.process_id if is_id else shown(each.process_id)
+            raise CostModelException(f"There is an exception for client {name}, but no such client.")
         if type(each.task_class) is not int or each.task_class < 0 or (are_all_classes and each.task_class >= classes):
             raise CostModelException(
                 f"There is an exception for class {shown(each.task_class)}, but the classes are 0 to {classes - 1}."
