@@ -250,7 +250,7 @@ class _Swaps:
         first, size = 0, FIRST_LOOK
         while first < len(entries):
             some = entries[first : first + size]
-            fits = ~np.isin(self.table.reshape(-1)[some], holders)
+            fits = ~(self.table.reshape(-1)[some][:, None] == holders).any(axis=1)
             fits &= ~(self.table[some // self.width] == own).any(axis=1)
             if fits.any():
                 return int(some[fits.argmax()])

@@ -493,7 +493,8 @@ class StateColumns:
         if len(short):
             client = int(short[0])
             rows = slice(int(self.lag_offsets[client]), int(self.lag_offsets[client + 1]))
-            missing = np.setdiff1d(np.flatnonzero(needed), lags.task[rows])
+            needed[lags.task[rows]] = False
+            missing = np.flatnonzero(needed)
             raise StateException(
                 f"The lag of task {self.tasks.task_id(int(missing[0]))} on client {self.clients.process_ids[client]} is "
                 "missing, and the task has no end offset sum to stand for it. Give the lag, or the end offset sum."

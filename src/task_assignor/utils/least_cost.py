@@ -258,9 +258,9 @@ class _Question:
         outside = free[place == len(problem.lower)]
         if len(outside):
             number = int(self.task_class[outside[0]])
-            allowed = np.setdiff1d(
-                np.arange(len(problem.upper)), problem.exception_place[never & (problem.exception_row == number)]
-            )
+            is_allowed = np.ones(len(problem.upper), dtype=np.bool_)
+            is_allowed[problem.exception_place[never & (problem.exception_row == number)]] = False
+            allowed = np.flatnonzero(is_allowed)
             return CostModelException(
                 f"{len(outside)} tasks do not fit, {int((self.task_class[outside] == number).sum())} of them of class "
                 f"{int(self.names[number])} (such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "

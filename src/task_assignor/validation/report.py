@@ -198,7 +198,9 @@ def _wrong_standbys(answer: _Answer, configs: AssignmentConfigs) -> Iterator[Vio
     active_tasks, active_processes, _ = answer.pairs(Role.ACTIVE)
     width = max(len(answer.process_ids), 1)
     # `pairs` gives distinct ones; to find that out again would take most of the time.
-    is_active_too = np.isin(tasks * width + processes, active_tasks * width + active_processes, assume_unique=True)
+    is_active_too = np.isin(  # noqa: TID251 (of such it builds no hash table)
+        tasks * width + processes, active_tasks * width + active_processes, assume_unique=True
+    )
     is_stateful, has_changelog = answer.tasks.is_stateful, answer.tasks.has_changelog
     owners = _copies(answer, active_tasks, active_processes)
     standbys = _copies(answer, tasks[~is_active_too], processes[~is_active_too])
