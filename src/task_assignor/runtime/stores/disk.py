@@ -34,7 +34,7 @@ from task_assignor.runtime.storage import (
 )
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.rows import IN_MEMORY, ON_DISK, Change, Rows, changes_in
-from task_assignor.runtime.stores.store import PARTS, has_part
+from task_assignor.runtime.stores.store import HALF, PARTS, has_part
 from task_assignor.sdk import MissingExtraException
 from task_assignor.sdk.logs import logger_of
 
@@ -49,8 +49,6 @@ _STATE: Final = "state"
 """Column family of name and number of rows: no key of a row can be in its way."""
 _NAME: Final = b"name"
 _ROWS: Final = b"rows"
-_HALF: Final = "half loaded"
-"""The name of a state that is none."""
 _TABLE: Final = ".sst"
 _WRITE_BUFFER: Final = 16 << 20
 _STATE_BUFFER: Final = 64 << 10
@@ -298,7 +296,7 @@ class DiskRows(Rows):
         if saved.kind == IN_MEMORY:
             self.clear()
             for changes in changes_in(saved, self._folder, self._store):
-                self.write(changes, _HALF)
+                self.write(changes, HALF)
             self.write({}, name)
             return
         saved.check(ON_DISK)

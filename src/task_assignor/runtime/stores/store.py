@@ -30,6 +30,8 @@ from task_assignor.runtime.topic_spec import check_name
 
 PARTS: Final = "parts"
 """Folder of the parts in the folder of a store."""
+HALF: Final = "half loaded"
+"""The name of a state that is none: whoever finds it begins anew."""
 
 
 class StoreFolder:

@@ -39,15 +39,13 @@ from task_assignor.runtime.storage import (
 )
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.sharing import fetch
-from task_assignor.runtime.stores.store import PARTS, Store
+from task_assignor.runtime.stores.store import HALF, PARTS, Store
 from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
 FORMAT_VERSION: Final = 7
 """What a state directory has of another version is not used: before 7 it did not say of which history of a run it is."""
 _NOTE: Final = "position.json"
-_HALF: Final = "half restored"
-"""The name of a state that is none: whoever finds it begins anew."""
 FROM_THE_BEGINNING: Final = b"task_assignor.from_the_beginning"
 """Metadata of changes that hold the whole history of a store: what it has is to be forgotten before."""
 
@@ -424,7 +422,7 @@ class TaskState:
             rows += piece.num_rows
             if is_whole:
                 # There is no way back, and memory may be too small for all of it.
-                store.keep(_HALF)
+                store.keep(HALF)
         return rows
 
     def _without_changelog(self) -> list[Store]:
