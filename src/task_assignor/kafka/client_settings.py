@@ -65,6 +65,9 @@ class ClientSettings:
         certificate: path of a PEM file with the client's own certificate chain and key; None: it has none.
         key_password: of the key in `certificate`; never shown.
         checks_host_name: whether the certificate of a broker must name its host.
+
+    Raises:
+        ConfigException: one of them is of another kind.
     """
 
     bootstrap_servers: tuple[str, ...]
