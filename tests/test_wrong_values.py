@@ -30,7 +30,7 @@ from task_assignor.group import (
 from task_assignor.group.consumers import Claim, ConsumerMember, split_numbers
 from task_assignor.group.wire import SubscriptionInfo, encode_subscription_info
 from task_assignor.kafka import ClientSettings
-from task_assignor.kafka.topics import KafkaTopic
+from task_assignor.kafka.topics import JsonSerde, KafkaTopic, SerializationException
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
@@ -48,12 +48,16 @@ from task_assignor.runtime import (
     TableChanges,
     TableJoin,
     TaskContext,
+    Topic,
+    TopicBuilder,
     TopicException,
     TopicSpec,
     TopologyException,
     WindowedJoin,
     metrics_to_opentelemetry,
+    murmur2,
     partitions_of,
+    run_client,
     write_topic,
 )
 from task_assignor.runtime.shells.clients import client_specs
@@ -70,6 +74,7 @@ from task_assignor.sdk import (
     TaskId,
     TaskIdFormatException,
 )
+from task_assignor.spark import JavaNotFoundError, find_java
 from task_assignor.testing import TaskSpec, a_client, a_state, assert_balanced, random_assignment, stateful_tasks
 from task_assignor.utils import (
     Placement,
@@ -319,6 +324,30 @@ def test_what_a_processor_cannot_do_with_is_named_when_it_is_made(call: Callable
         ),
         (lambda: partitions_of(TABLE, 5, 2), TopicException, r"^The key \(5\) must be a list of names of columns"),
         (
+            lambda: TopicSpec("t", 1, KEYS, "k").with_columns("u", "k"),
+            TopicException,
+            r"^The schema \('k'\) of what is ",
+        ),
+        (
+            lambda: TopicBuilder.create("/nowhere", "t"),
+            TopicException,
+            r"^The spec \('t'\) of a new topic must be a Topic",
+        ),
+        (
+            lambda: murmur2("k"),
+            TopicException,
+            r"^The key \('k'\) to hash must be bytes or a bytearray or a memoryview\.$",
+        ),
+        (lambda: JsonSerde().check("k"), SerializationException, r"^The schema \('k'\) must be a Schema\.$"),
+        (lambda: JsonSerde().deserialize([], "k"), SerializationException, r"^The schema \('k'\) must be a Schema\.$"),
+        (lambda: JsonSerde().serialize([]), SerializationException, r"^The rows \(\[\]\) must be a Table\.$"),
+        (
+            lambda: run_client(None, "1"),
+            ClientException,
+            r"^The bootstrap \(None\) of a client must be a ClientBootstrap",
+        ),
+        (lambda: find_java(["JAVA_HOME"]), JavaNotFoundError, r"^The environ \(\['JAVA_HOME'\]\) must be a Mapping\.$"),
+        (
             lambda: StreamsConfig({}, np.array(["a", "b"])),
             ConfigException,
             r"^The where \(array.*\) of settings must be a map",
@@ -400,20 +429,33 @@ def test_numbers_of_numpy_are_ints_where_fields_are() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda topic: topic.read(None, 0, 1), r"^Topic t has partitions 0 to 1, not None\.$"),
-        (lambda topic: topic.read(0, "0", 1), r"^The start \('0'\) of rows of topic t must be an int\.$"),
-        (lambda topic: topic.read(0, 0, 1.5), r"^The end \(1\.5\) of rows of topic t must be an int\.$"),
-        (lambda topic: topic.read(0, 0, 1, ["x"]), r"^Topic t has no columns \['x'\]; it has \['k'\]\.$"),
-        (lambda topic: topic.read(0, 0, 1, 5), r"^Topic t has no columns \[5\]; it has"),
-        (lambda topic: topic.end_offset(-1), r"^Topic t has partitions 0 to 1, not -1\.$"),
-        (lambda topic: topic.segments("0"), r"^Topic t has partitions 0 to 1, not '0'\.$"),
+        (lambda root, topic: topic.read(None, 0, 1), r"^Topic t has partitions 0 to 1, not None\.$"),
+        (lambda root, topic: topic.read(0, "0", 1), r"^The start \('0'\) of rows of topic t must be an int\.$"),
+        (lambda root, topic: topic.read(0, 0, 1.5), r"^The end \(1\.5\) of rows of topic t must be an int\.$"),
+        (lambda root, topic: topic.read(0, 0, 1, ["x"]), r"^Topic t has no columns \['x'\]; it has \['k'\]\.$"),
+        (lambda root, topic: topic.read(0, 0, 1, 5), r"^Topic t has no columns \[5\]; it has"),
+        (lambda root, topic: topic.end_offset(-1), r"^Topic t has partitions 0 to 1, not -1\.$"),
+        (lambda root, topic: topic.segments("0"), r"^Topic t has partitions 0 to 1, not '0'\.$"),
+        (lambda root, topic: topic.segments(0, "0"), r"^The start \('0'\) in topic t must be an int\.$"),
+        (
+            lambda root, topic: Topic.open(root, "t", columns=["k", "x"]),
+            r"^Topic t has no columns \['x'\]; it has \['k'\]",
+        ),
+        (
+            lambda root, topic: Topic.open(root, "t", np.zeros(2)),
+            r"^The expected_id \(array.*\) of topic 't' must be a str or",
+        ),
+        (
+            lambda root, topic: TopicBuilder.extend(root, "t", "v"),
+            r"^The new column \('v'\) of topic t must be a Field\.$",
+        ),
     ],
 )
-def test_what_a_topic_does_not_have_is_named(tmp_path: Path, call: Callable[[Any], object], message: str) -> None:
+def test_what_a_topic_does_not_have_is_named(tmp_path: Path, call: Callable[[Path, Any], object], message: str) -> None:
     """They were errors of lists and of Arrow; the end of partition -1 was that of the last one."""
     topic = write_topic(tmp_path, "t", TABLE, partitions=2, key=["k"])
     with pytest.raises(TopicException, match=message):
-        call(topic)
+        call(tmp_path, topic)
     assert topic.read(0, 0, topic.end_offset(0), "k").schema.names == ["k"]
 
 

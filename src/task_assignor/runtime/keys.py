@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from task_assignor.runtime.errors import TopicException
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.integers import INT32_MAX, is_whole
 from task_assignor.sdk.text import shown
 
@@ -78,7 +79,11 @@ def murmur2(data: bytes) -> int:
     Examples:
         >>> murmur2(b"21"), murmur2(b"foobar")
         (-973932308, -790332482)
+
+    Raises:
+        TopicException: the key is not given as bytes.
     """
+    check_kind("key", data, (bytes, bytearray, memoryview), TopicException, " to hash")
     flat = np.frombuffer(data, dtype=np.uint8)
     return int(murmur2_many(flat, np.array([0, len(data)], dtype=np.int64)).astype(np.int32)[0])
 

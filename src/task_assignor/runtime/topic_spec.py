@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.keys import key_type_name
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
 
 MAX_PARTITIONS: Final = 10_000_000
@@ -160,13 +161,29 @@ class TopicSpec:
         """Key and timestamp: they stay as they are in rows that are made of its own within a task."""
         return tuple(dict.fromkeys((*self.key, *([] if self.timestamp is None else [self.timestamp]))))
 
+    def columns_named(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Names of columns, as they were given: several, or one.
+
+        Raises:
+            TopicException: it has no such columns.
+        """
+        names = names_of(columns)
+        strange = [name for name in names if not isinstance(name, str) or name not in self.schema.names]
+        if strange:
+            raise TopicException(f"Topic {self.name} has no columns {shown(strange)}; it has {self.schema.names}.")
+        return names
+
     def with_columns(self, name: str, schema: pa.Schema) -> TopicSpec:
         """What rows that are made of its own within a task are like: key and timestamp as they are, and other columns.
 
         Args:
             name: their name as a source.
             schema: their columns; those that stay may be left out.
+
+        Raises:
+            TopicException: what is given is no schema, or no name.
         """
+        check_kind("schema", schema, pa.Schema, TopicException, f" of what is made of topic {self.name}")
         fields = {field.name: field for field in (*(self.schema.field(kept) for kept in self.kept_columns), *schema)}
         # Whatever type was made of them.
         fields |= {kept: self.schema.field(kept) for kept in self.kept_columns}

@@ -30,7 +30,7 @@ from task_assignor.runtime.topic_names import herald_name, look_at_names
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_versions import Segment, TopicVersion, life_of
 from task_assignor.runtime.topics import Topic, topics_storage
-from task_assignor.sdk.checks import check_flag
+from task_assignor.sdk.checks import check_flag, check_kind
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import shown
 
@@ -87,8 +87,9 @@ class TopicBuilder:
         """Begin a topic.
 
         Raises:
-            TopicException: a topic of this name exists, or the folder cannot be read.
+            TopicException: a topic of this name exists, the folder cannot be read, or that is no `TopicSpec`.
         """
+        check_kind("spec", spec, TopicSpec, TopicException, " of a new topic")
         builder = cls(topics_storage(root).address, spec)
         with _disk_errors(spec, root):
             builder._check_is_new()
@@ -303,7 +304,9 @@ def _with_columns(spec: TopicSpec, fields: Iterable[pa.Field]) -> TopicSpec:
         TopicException: a column is there with another type, or cannot be null in older rows.
     """
     schema = spec.schema
+    fields = list(fields) if isinstance(fields, Iterable) else [fields]
     for field in fields:
+        check_kind("new column", field, pa.Field, TopicException, f" of topic {spec.name}")
         if field.name in schema.names:
             known = schema.field(field.name)
             if known.type != field.type:

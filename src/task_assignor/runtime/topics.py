@@ -26,8 +26,9 @@ from task_assignor.runtime.fetched import Fetched
 from task_assignor.runtime.frames import padded
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topic_names import look_at_names
-from task_assignor.runtime.topic_spec import check_name, names_of
+from task_assignor.runtime.topic_spec import check_name
 from task_assignor.runtime.topic_versions import Segment, TopicVersion, newest_version, unreadable
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.integers import is_whole
 from task_assignor.sdk.text import is_name, is_url, shown
 
@@ -92,9 +93,12 @@ class Topic:
             columns: those that are wanted; None: all that it has now.
 
         Raises:
-            TopicException: there is none, its description cannot be read, or it is another one than expected.
+            TopicException: there is none, its description cannot be read, it is another one than expected, or it has no such
+                columns.
         """
-        return cls(root, _read_version(root, name, expected_id), columns)
+        check_kind("expected_id", expected_id, (str, None), TopicException, f" of topic {shown(name)}")
+        version = _read_version(root, name, expected_id)
+        return cls(root, version, None if columns is None else version.spec.columns_named(columns))
 
     @property
     def topic_id(self) -> str:
@@ -220,9 +224,10 @@ class Topic:
         """The files of a partition in the order of their offsets: those with rows from `start` on, and maybe some before.
 
         Raises:
-            TopicException: there is no such partition, or the lists of files cannot be read.
+            TopicException: there is no such partition, `start` is no number, or the lists of files cannot be read.
         """
         self._check_partition(partition)
+        check_kind("start", start, int, TopicException, f" in topic {self.spec.name}")
         if self._loaded is not self._version or start < self._begins[partition]:
             self._load(partition, start)
         return self._segments[partition]
@@ -299,11 +304,7 @@ class Topic:
             self.refresh()
         schema = self.spec.schema
         if columns is not None:
-            names = names_of(columns)
-            strange = [name for name in names if not isinstance(name, str) or name not in schema.names]
-            if strange:
-                raise TopicException(f"Topic {self.spec.name} has no columns {shown(strange)}; it has {schema.names}.")
-            schema = pa.schema([schema.field(name) for name in names])
+            schema = pa.schema([schema.field(name) for name in self.spec.columns_named(columns)])
         if start >= end:
             return schema.empty_table()
         try:

@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.logs import logger_of
 
 MINIMUM_JAVA: Final = 17
@@ -63,6 +64,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
         JavaNotFoundError: none of them is usable.
     """
     environ = os.environ if environ is None else environ
+    check_kind("environ", environ, Mapping, JavaNotFoundError)
     rejected = []
     for origin, executable in _candidates(environ):
         if executable is None:

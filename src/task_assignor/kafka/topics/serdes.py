@@ -16,6 +16,7 @@ import pyarrow.json
 from task_assignor.runtime.frames import infinities, leaves, retyped, to_frame
 from task_assignor.runtime.stores.encoding import ValueEncoding
 from task_assignor.sdk import StreamsException
+from task_assignor.sdk.checks import check_kind
 
 _BLOCK_BYTES: Final = 1 << 24
 _AT_ONCE_BYTES: Final = 1 << 28
@@ -120,6 +121,7 @@ class JsonSerde:
 
     def check(self, schema: pa.Schema) -> None:
         """Hold the columns against what JSON can say."""
+        check_kind("schema", schema, pa.Schema, SerializationException)
         for field in schema:
             if not _is_json(field.type):
                 raise SerializationException(
@@ -129,6 +131,7 @@ class JsonSerde:
 
     def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         """One row for each value."""
+        check_kind("schema", schema, pa.Schema, SerializationException)
         if not values:
             return schema.empty_table()
         try:
@@ -148,6 +151,7 @@ class JsonSerde:
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
         """One value for each row; a column of which no row of the batch says the type, since all are null or empty, has nulls."""
+        check_kind("rows", rows, pa.Table, SerializationException)
         schema = pa.schema([field.with_type(retyped(field.type, _if_unknown)) for field in rows.schema])
         self.check(schema)
         if not rows.num_rows:

@@ -54,6 +54,7 @@ from task_assignor.runtime.shells.tasks import Tasks, TasksHere, prepare_process
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.steps import Steps
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import named
 
@@ -78,9 +79,10 @@ def run_client(bootstrap: ClientBootstrap, attempt: str) -> str:
 
     Raises:
         ClientException: it ended although nobody told it to: the coordinator cannot be reached, or another client
-            has taken its name. Whoever launched it may start another one.
+            has taken its name. Whoever launched it may start another one. Or what is given is no bootstrap.
         TopicException: a topic cannot be opened.
     """
+    check_kind("bootstrap", bootstrap, ClientBootstrap, ClientException, " of a client")
     prepare_process(bootstrap)
     shell = ClientShell(bootstrap, attempt, TasksHere(bootstrap))
     with _leaving_at_sigterm(shell):
