@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -183,6 +184,18 @@ def test_a_folder_of_objects_is_no_object(tmp_path: Path) -> None:
         storage.put_if_absent("a", b"1")
     storage.delete(["a"])
     assert list(storage.list_below()) == ["a/b"]
+
+
+def test_however_many_objects_are_written_together_few_files_are_open(tmp_path: Path) -> None:
+    """A topic of 2 000 partitions could not be written where a process may have 1 024 files open, as mostly on Linux."""
+    storage, limits = LocalStorage(tmp_path), resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (tmp_path / "any").open("w") as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 120, limits[1]))
+    try:
+        storage.put_all({f"{number}/x": b"%d" % number for number in range(200)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [bytes(storage.open(f"{number}/x")) for number in range(200)] == [b"%d" % number for number in range(200)]
 
 
 def test_a_full_disk_leaves_the_old_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

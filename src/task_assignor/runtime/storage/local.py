@@ -27,6 +27,8 @@ _TEMPORARY: Final = "~"
 """Begins the names of what is not there yet, or not any more: no object is named so."""
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 _TRIES: Final = 20
+_OPEN_FILES: Final = 64
+"""So many are written and made durable together: a process may have 256 open on macOS, 1 024 on most of Linux."""
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -52,6 +54,11 @@ class LocalStorage(Storage):
             self._sync_names([name])
 
     def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
+        names = [*objects]
+        for first in range(0, len(names), _OPEN_FILES):
+            self._put_some({name: objects[name] for name in names[first : first + _OPEN_FILES]})
+
+    def _put_some(self, objects: Mapping[str, Data]) -> None:
         written: list[int] = []
         try:
             for name, data in objects.items():
