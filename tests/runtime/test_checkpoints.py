@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from task_assignor.runtime import (
     CommitLog,
+    CommitLogException,
     CommitRecord,
 )
 from task_assignor.runtime.machines.checkpoint import SavedProgress
@@ -62,3 +64,24 @@ def test_a_checkpoint_counts_where_nothing_can_be_deleted(
     log.write_checkpoint(13, SavedProgress())
     assert [int(name[-17:-5]) for name in storage.list("commits")] == [13]
     assert [record.number for record in CommitLog("run", storage=storage).records()] == list(range(14))
+
+
+def test_a_link_that_leads_nowhere_is_a_damaged_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It was taken for one that had been replaced that moment, and looked for without end."""
+    log = CommitLog(tmp_path)
+    opening = log.open_epoch("app", "somebody", 0)
+    for number in range(1, 9):
+        log.append(CommitRecord(number, "app", opening.epoch, 0, number))
+        if number % 4 == 0:
+            log.write_checkpoint(number, SavedProgress())
+    for number in (8, 4):
+        place = tmp_path / f"checkpoints/{number:012d}.json"
+        place.unlink()
+        place.symlink_to("nowhere")
+        if number == 8:
+            assert log.checkpoint().number == 4
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "The newest checkpoint is damaged, an older one is used"
+    ]
+    with pytest.raises(CommitLogException, match=r"000000000008\.json cannot be read .*No such file"):
+        log.checkpoint()

@@ -117,8 +117,12 @@ class Checkpoints:
             for number in reversed(numbers):
                 try:
                     checkpoint = self._read(number)
-                except FileNotFoundError:
-                    break  # replaced meanwhile
+                except FileNotFoundError as error:
+                    if numbers_in(self._storage, CHECKPOINTS) != numbers:
+                        break  # replaced meanwhile
+                    # A link that leads nowhere is listed, and not there.
+                    problem = problem or error
+                    continue
                 except (PermissionError, NewerFormatError) as error:
                     raise self._unreadable(number, error) from error
                 except (OSError, ValueError) as error:
