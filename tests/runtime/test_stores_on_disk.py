@@ -507,6 +507,20 @@ def test_a_store_that_cannot_be_read_makes_no_record_a_bad_one(tmp_path: Path, t
     store.close()
 
 
+def test_who_looks_at_all_rows_sees_those_of_before_whatever_is_kept_meanwhile(tmp_path: Path) -> None:
+    """It was told that the database is damaged, since it counted those of before and held them against those of now."""
+    store = NUMBERS.create(tmp_path)
+    rows = pa.table({"k": range(70_000), "n": range(70_000)})
+    store.put_table(rows)
+    store.keep("before")
+    found = store.items()
+    first = next(found)
+    store.put(70_000, {"n": 0})
+    store.keep("after")
+    assert len([first, *found]) == 70_000
+    store.close()
+
+
 def test_a_database_that_cannot_be_used_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "live").write_text("a file where a folder should be")
     with pytest.raises(OSError, match="live"):

@@ -223,15 +223,16 @@ class DiskRows(Rows):
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All rows in the order of their keys."""
-        rows = 0
+        # The database gives what it had when this began, whatever is written meanwhile.
+        rows, there = 0, self._rows
         with self._errors():
             for item in self._db.items():
                 rows += 1
                 yield item  # type: ignore[misc]  # bytes, in raw mode
-        if rows != self._rows:
+        if rows != there:
             # Where a block is damaged, the iterator just ends.
             raise TaskCorruptedException(
-                f"The store {self._store} on disk ({self._path}) gave {rows} of {self._rows} rows: Corruption."
+                f"The store {self._store} on disk ({self._path}) gave {rows} of {there} rows: Corruption."
             )
 
     def write(self, changes: Mapping[bytes, Change], name: str) -> None:
