@@ -432,6 +432,7 @@ class WindowStore(Store):
         limit = self._memory.window_bytes
         segments = list(self._state.segments)
         resident = sum(segment.resident_bytes for segment in segments)
+        is_written = False
         for number, segment in enumerate(segments):
             if resident <= limit:
                 break
@@ -440,8 +441,11 @@ class WindowStore(Store):
                 segment.forget_view()
             else:
                 segments[number] = self._mapped(segment)
+                is_written = True
         self._become(segments=tuple(segments))
         self._kept_state, self._kept = self._state, name
+        if is_written:
+            self._delete_unused()
 
     def _mapped(self, segment: _Segment) -> _Segment:
         """The same rows, on disk."""
@@ -488,6 +492,12 @@ class WindowStore(Store):
         """Forget everything."""
         self._state = self._kept_state = _State()
         self._kept, self._pending = "", []
+        self._delete_unused()
+
+    def _delete_unused(self) -> None:
+        """Without a changelog there are no snapshots, and so nobody else who would."""
+        if not self._spec.logged:
+            self._place.keep_only(self.parts_in_use())
 
     def parts_in_use(self) -> set[str]:
         """Names of the parts that the store reads or builds upon."""
@@ -503,7 +513,7 @@ class WindowStore(Store):
     def _add(self, rows: pa.Table, view: View | None = None) -> None:
         schema = self._state.schema
         if schema is None:
-            if self._time not in rows.schema.names or rows.schema.field(self._time).type != pa.int64():
+            if rows.schema.names.count(self._time) != 1 or rows.schema.field(self._time).type != pa.int64():
                 raise StoreException(
                     f"The window store {self.name} needs a column {self._time!r} of int64 milliseconds; "
                     f"the rows have {described(rows.schema)}."
