@@ -6,6 +6,7 @@ import errno
 import fcntl
 import itertools
 import os
+import re
 import shutil
 import stat
 import threading
@@ -25,6 +26,7 @@ CONTENT: Final = "~object"
 every file system, also over a network. A rename of a file replaces, and hard links are not everywhere."""
 _TEMPORARY: Final = "~"
 """Begins the names of what is not there yet, or not any more: no object is named so."""
+_BEGUN: Final = re.compile(rf"{_TEMPORARY}(.+)-\d+-\d+-\d+")
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 _TRIES: Final = 20
 _OPEN_FILES: Final = 64
@@ -161,6 +163,21 @@ class LocalStorage(Storage):
             inside = (*passed, os.path.realpath(os.path.dirname(place)))  # noqa: PTH120
             if not any(f"{one}/".startswith(f"{target.rstrip('/')}/") for one in inside):
                 yield from self._list_below(name[:-1], (*passed, target))
+
+    def unfinished(self, folder: str) -> Iterator[str]:  # noqa: D102
+        for place, folders, files in os.walk(self._place(folder)):
+            begun = filter(None, map(_BEGUN.fullmatch, (*folders, *files)))
+            yield from (f"{place[len(self.address) + 1 :]}/{found[1]}" for found in begun)
+
+    def delete_unfinished(self, names: Iterable[str]) -> None:  # noqa: D102
+        for name in names:
+            path = Path(self._place(name))
+            for found in path.parent.glob(f"{_TEMPORARY}{path.name}-*"):
+                if found.is_dir():
+                    shutil.rmtree(found, ignore_errors=True)
+                else:
+                    found.unlink(missing_ok=True)
+            self._remove_if_empty(path.parent)
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:  # noqa: D102
