@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -120,6 +121,13 @@ def test_file_systems_without_hard_links_and_locks_will_do(tmp_path: Path, monke
     storage.put_if_absent("a", b"1")
     with pytest.raises(FileExistsError):
         storage.put_if_absent("a", b"2")
+    for number in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+        monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, "no locks here")))
+        with storage.hold("lock"):
+            pass
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output error"), storage.hold("lock"):
+        pass
 
 
 def test_file_systems_without_sync_of_folders_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

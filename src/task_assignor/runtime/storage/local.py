@@ -28,6 +28,8 @@ _TEMPORARY: Final = "~"
 """Begins the names of what is not there yet, or not any more: no object is named so."""
 _BEGUN: Final = re.compile(rf"{_TEMPORARY}(.+)-\d+-\d+-\d+")
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
+_NO_LOCK: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""What network file systems say that have no locks (NFS and Lustre as they may be mounted)."""
 _TRIES: Final = 20
 _OPEN_FILES: Final = 64
 """So many are written and made durable together: a process may have 256 open on macOS, 1 024 on most of Linux."""
@@ -184,7 +186,11 @@ class LocalStorage(Storage):
         path = Path(self._place(name))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in _NO_LOCK:
+                    raise
             yield
 
     # Names. Texts: they are made for every file of every batch, and paths take longer than the disk.
