@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal
@@ -429,6 +430,26 @@ def test_a_snapshot_writes_only_what_the_last_one_has_not(tmp_path: Path, on_dis
     store.close()
 
 
+def test_a_new_database_that_another_process_has_taken_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ended with an error of its lock, where runs on copies of a folder have one state directory."""
+    others: list[Any] = []
+
+    def named() -> uuid.UUID:
+        name = uuid.UUID(int=len(others))
+        if len(others) < 2:
+            others.append(disk.rocksdict.Rdict(str(tmp_path / "live" / name.hex)))
+        return name
+
+    monkeypatch.setattr(disk.uuid, "uuid4", named)
+    (tmp_path / "live").mkdir()
+    store = NUMBERS.create(tmp_path)
+    assert len([path for path in (tmp_path / "live").iterdir() if path.is_dir()]) == 3
+    for one in (store, *others):
+        one.close()
+
+
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
 def test_a_damaged_part_is_noticed(tmp_path: Path, damage: str) -> None:
     store = _filled(tmp_path)
@@ -504,20 +525,6 @@ def test_a_store_that_cannot_be_read_makes_no_record_a_bad_one(tmp_path: Path, t
     ):
         Asks().process_batch(rows, context)
     assert context.finish() == ({}, {})
-    store.close()
-
-
-def test_who_looks_at_all_rows_sees_those_of_before_whatever_is_kept_meanwhile(tmp_path: Path) -> None:
-    """It was told that the database is damaged, since it counted those of before and held them against those of now."""
-    store = NUMBERS.create(tmp_path)
-    rows = pa.table({"k": range(70_000), "n": range(70_000)})
-    store.put_table(rows)
-    store.keep("before")
-    found = store.items()
-    first = next(found)
-    store.put(70_000, {"n": 0})
-    store.keep("after")
-    assert len([first, *found]) == 70_000
     store.close()
 
 

@@ -53,6 +53,7 @@ _TABLE: Final = ".sst"
 _WRITE_BUFFER: Final = 16 << 20
 _STATE_BUFFER: Final = 64 << 10
 _OPEN_FILES: Final = 256
+_TRIES: Final = 5
 _REMEMBERED_KEYS: Final = 1 << 20
 _READ_BYTES: Final = 1 << 20
 _BLOCK: Final = 8 << 10
@@ -144,7 +145,17 @@ class DiskRows(Rows):
                     _log.warning("The database %s of store %s is damaged and not used: %s", path, self._store, error)
                     self._remove(path)
         if not is_open:
-            self._open(live / uuid.uuid4().hex)
+            self._open_new()
+
+    def _open_new(self) -> None:
+        """Open a new database; another process of the same folder may take it for one that was left, before it is open here."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._open(self._folder / LIVE / uuid.uuid4().hex)
+            except BlockingIOError:
+                if not left:
+                    raise
+        return None
 
     def _open(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -344,7 +355,7 @@ class DiskRows(Rows):
     def clear(self) -> None:
         """Forget everything."""
         self.drop()
-        self._open(self._folder / LIVE / uuid.uuid4().hex)
+        self._open_new()
 
     def drop(self) -> None:
         """Close the database and delete it."""
