@@ -7,6 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,7 +75,7 @@ def in_own_memory(table: pa.Table) -> pa.Table:
     sink = pa.BufferOutputStream()
     table = with_plain_types(table)
     with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
+        writer.write_table(in_one_piece(table))
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
@@ -156,6 +157,28 @@ def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         ],
         kind,
     )
+
+
+def reencoded(table: pa.Table) -> pa.Table:
+    """The same rows with dictionaries of which Arrow can make one: it does not where null is among the values, and makes other numbers of
+    half floats.
+    """  # noqa: D205
+    for place, kind in enumerate(table.schema.types):
+        if not pa.types.is_dictionary(kind):
+            continue
+        column = table.column(place)
+        if kind.value_type == pa.float16() or any(chunk.dictionary.null_count for chunk in column.chunks):
+            # Of structs and lists in dictionaries it makes none anyway.
+            with suppress(pa.ArrowNotImplementedError):
+                values = column.cast(kind.value_type).combine_chunks()
+                whole = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+                table = table.set_column(place, table.schema.field(place), _encoded(whole, kind))
+    return table
+
+
+def in_one_piece(table: pa.Table) -> pa.Table:
+    """The same rows with one chunk for each column, as far as Arrow's types allow."""
+    return reencoded(table).combine_chunks()
 
 
 def are_same(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:

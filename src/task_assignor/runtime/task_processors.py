@@ -25,6 +25,7 @@ from task_assignor.runtime.errors import (
     TopicException,
     TopologyException,
 )
+from task_assignor.runtime.frames import in_one_piece
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import Int64Array
 from task_assignor.runtime.processor import NOT_OF_A_RECORD, Processor
@@ -295,7 +296,7 @@ class _Node:
         found, start = [], 0
         # Many have been forwarded one by one, and most of them have the same columns.
         for _, alike in groupby((table for table in tables if table.num_rows), key=attrgetter("schema")):
-            table = pa.concat_tables(alike).combine_chunks()
+            table = in_one_piece(pa.concat_tables(alike))
             made_of = places[numbers[start : start + table.num_rows]]
             start += table.num_rows
             whose = kept.take(pa.array(made_of))

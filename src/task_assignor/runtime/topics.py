@@ -23,7 +23,7 @@ import pyarrow as pa
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.fetched import Fetched
-from task_assignor.runtime.frames import padded
+from task_assignor.runtime.frames import padded, reencoded
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topic_names import look_at_names
 from task_assignor.runtime.topic_spec import check_name, names_of
@@ -324,7 +324,8 @@ class Topic:
             self.refresh()
             self.check_not_deleted(partition, start)
             raise
-        return pa.concat_tables([piece.select(schema.names) for piece in slices])
+        found = pa.concat_tables([piece.select(schema.names) for piece in slices])
+        return found if len(slices) == 1 else reencoded(found)
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """`read` with the offsets, which have no gaps here."""
@@ -349,7 +350,7 @@ class Topic:
                 return table
         name = segment.name(self.spec.name)
         table = open_arrow(self._storage, name, segment.seal, "topic", self.spec.name, segment.partition, segment.base)
-        table = self._with_its_columns(table, segment)
+        table = self._with_its_columns(reencoded(table), segment)
         with self._lock:
             tables[segment] = table
             while len(tables) > _OPEN_FILES:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.frames import reencoded
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage.base import Data, Storage
@@ -110,7 +111,7 @@ def _in_chunks(tables: Iterable[pa.Table], least: int | None) -> Iterator[pa.Tab
             held, size = [], 0
     if held:
         whole = pa.concat_tables(held)
-        yield whole if least is None else whole.combine_chunks()
+        yield reencoded(whole) if least is None else whole.combine_chunks()
 
 
 def open_arrow(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import in_own_memory, not_a_table, padded, to_frame
+from task_assignor.runtime.frames import in_one_piece, in_own_memory, not_a_table, padded, to_frame
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -449,7 +449,7 @@ class WindowStore(Store):
 
     def _mapped(self, segment: _Segment) -> _Segment:
         """The same rows, on disk."""
-        part = write_part(self._place.path, segment.table(self._time).combine_chunks())
+        part = write_part(self._place.path, in_one_piece(segment.table(self._time)))
         return self._open(part)
 
     def _open(self, part: Part) -> _Segment:
@@ -471,7 +471,7 @@ class WindowStore(Store):
         state = self._kept_state
         for segment in state.segments:
             if segment.part is None or not has_part(self._place.path, segment.part):
-                segment.part = write_part(self._place.path, segment.table(self._time).combine_chunks())
+                segment.part = write_part(self._place.path, in_one_piece(segment.table(self._time)))
         schema = state.schema
         columns = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
         known = fields_of(_Known(state.stream_time, state.expired_before, schema=columns))
@@ -553,7 +553,7 @@ class WindowStore(Store):
 
     def _together(self, group: Sequence[_Segment]) -> _Segment:
         tables = [segment.table(self._time) for segment in group]
-        return _Segment(pa.concat_tables(tables).combine_chunks(), self._time)
+        return _Segment(in_one_piece(pa.concat_tables(tables)), self._time)
 
     def _with_state(self, table: pa.Table) -> pa.Table:
         known = _Known(self.stream_time, self.expired_before, self._state.schema is not None)
