@@ -16,10 +16,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from task_assignor.runtime import CommitLogException, Topic, TopicException, append_topic, write_topic
+from task_assignor.runtime import CommitLogException, Topic, TopicException, WindowStoreSpec, append_topic, write_topic
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.frames import exact_array, in_own_memory, taken, to_frame
-from task_assignor.runtime.storage.content import as_one_file
+from task_assignor.runtime.storage.content import as_one_file, not_in_parquet
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -361,3 +361,18 @@ def test_dictionaries_of_which_arrow_makes_no_one_are_written_read_and_merged(
     ]
     assert [table.column("x").to_pylist() for table in found] == [expected] * 4
     assert seal.rows == 6
+
+
+def test_tensors_of_numpy_are_read_where_there_are_none(tmp_path: Path) -> None:
+    """A run ended at the first batch in which one of its sources had no rows: Arrow makes no such column of no values."""
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((2, 2, 3)))
+    rows = pa.table({"k": [1, 2], "t": [1, 2], "x": tensors})
+    topic = write_topic(tmp_path, "t", rows, partitions=1, key=["k"])
+    assert topic.read(0, 1, 1).equals(rows.slice(0, 0))
+    assert topic.read(0, 0, 2).equals(rows)
+    store = WindowStoreSpec("w", "t").create()
+    store.append(rows)
+    store.expire(9)
+    assert store.rows is not None
+    assert store.rows.equals(rows.slice(0, 0))
+    assert not_in_parquet(rows.schema) is None

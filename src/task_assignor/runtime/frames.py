@@ -61,6 +61,14 @@ def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table of these columns without rows: of the tensors that numpy's arrays become Arrow's own way makes none."""
+    try:
+        return schema.empty_table()
+    except NotImplementedError:
+        return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def valid(column: pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
     """(N,) which rows have a value; None: all. A dictionary may have null among its values, of which Arrow says that it is there."""
     if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):

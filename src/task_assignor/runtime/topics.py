@@ -23,7 +23,7 @@ import pyarrow as pa
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.fetched import Fetched
-from task_assignor.runtime.frames import padded, reencoded
+from task_assignor.runtime.frames import no_rows, padded, reencoded
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topic_names import look_at_names
 from task_assignor.runtime.topic_spec import check_name, names_of
@@ -305,7 +305,7 @@ class Topic:
                 raise TopicException(f"Topic {self.spec.name} has no columns {shown(strange)}; it has {schema.names}.")
             schema = pa.schema([schema.field(name) for name in names])
         if start >= end:
-            return schema.empty_table()
+            return no_rows(schema)
         try:
             slices = list(self._slices(partition, start, end))
             rows = sum(piece.num_rows for piece in slices)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import in_one_piece, in_own_memory, not_a_table, padded, to_frame
+from task_assignor.runtime.frames import in_one_piece, in_own_memory, no_rows, not_a_table, padded, to_frame
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -365,7 +365,7 @@ class WindowStore(Store):
         """What the store holds; None: nothing, and no columns are known yet."""
         state = self._state
         if not state.segments:
-            return None if state.schema is None else state.schema.empty_table()
+            return None if state.schema is None else no_rows(state.schema)
         return pa.concat_tables([segment.table(self._time) for segment in state.segments])
 
     @property
@@ -406,7 +406,7 @@ class WindowStore(Store):
         schema = self._state.schema or pa.schema([(self._time, pa.int64())])
         # Columns may have come in the middle of the batch.
         rows = [table if table.schema == schema else padded(table, schema).cast(schema) for table in pending]
-        return self._with_state(pa.concat_tables(rows) if rows else schema.empty_table())
+        return self._with_state(pa.concat_tables(rows) if rows else no_rows(schema))
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
