@@ -39,6 +39,7 @@ def test_threads_that_no_machine_has_are_refused() -> None:
         (0, "at least one client"),
         (10**17, r"The clients \(100000000000000000\) must be at most 10000"),
         ([ClientSpec("a"), ClientSpec("a")], "two clients of the name 'a'"),
+        ([ClientSpec("a", state_dir="one"), ClientSpec("b", state_dir="./one/")], "'a' and 'b' have one state_dir"),
         (True, r"The clients \(True\) must be an int, or a list of ClientSpec objects"),
         (["client-1"], r"The clients \(\['client-1'\]\) must be an int, or a list of ClientSpec objects"),
     ],

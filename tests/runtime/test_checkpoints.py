@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from task_assignor.runtime import (
     CommitLog,
+    CommitLogException,
     CommitRecord,
 )
 from task_assignor.runtime.machines.checkpoint import SavedProgress
 from tests.runtime.simulated_storage import MemoryStorage
+from tests.runtime.test_compaction import TASKS, Run
 
 
 def test_a_damaged_record_that_nobody_needs_any_more_does_not_keep_others_from_being_deleted() -> None:
@@ -62,3 +65,55 @@ def test_a_checkpoint_counts_where_nothing_can_be_deleted(
     log.write_checkpoint(13, SavedProgress())
     assert [int(name[-17:-5]) for name in storage.list("commits")] == [13]
     assert [record.number for record in CommitLog("run", storage=storage).records()] == list(range(14))
+
+
+def test_a_link_that_leads_nowhere_is_a_damaged_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It was taken for one that had been replaced that moment, and looked for without end."""
+    log = CommitLog(tmp_path)
+    opening = log.open_epoch("app", "somebody", 0)
+    for number in range(1, 9):
+        log.append(CommitRecord(number, "app", opening.epoch, 0, number))
+        if number % 4 == 0:
+            log.write_checkpoint(number, SavedProgress())
+    for number in (8, 4):
+        place = tmp_path / f"checkpoints/{number:012d}.json"
+        place.unlink()
+        place.symlink_to("nowhere")
+        if number == 8:
+            assert log.checkpoint().number == 4
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "The newest checkpoint is damaged, an older one is used"
+    ]
+    with pytest.raises(CommitLogException, match=r"000000000008\.json cannot be read .*No such file"):
+        log.checkpoint()
+
+
+def _begin(run: Run, name: str) -> Path:
+    """The half of an object, as `LocalStorage` has it until it is whole."""
+    folder, _, last = name.rpartition("/")
+    place = run.root / folder / f"~{last}-4711-140018551092928-3"
+    place.write_bytes(b"half")
+    return place
+
+
+def test_what_the_killed_have_begun_to_write_goes_when_it_cannot_count_any_more(tmp_path: Path) -> None:
+    """Nobody looked for it: of each kill -9 half a file of an output could stay for ever."""
+    run = Run(tmp_path)
+    run.go_on(4, every=4)
+    lost = _begin(run, f"output/out/{TASKS[0].partition}/{run.batches[TASKS[0]]:012d}-00000001.arrow")
+    others = [
+        _begin(run, name)
+        for name in (
+            f"output/out/0/000000000000-000000000003-{run.number + 4:012d}-00000001.arrow",
+            f"checkpoints/{run.number + 4:012d}.json",
+            f"history/000000000000-{run.number + 4:012d}.jsonl.gz",
+        )
+    ]
+    run.open()
+    now = _begin(run, f"output/out/{TASKS[1].partition}/{run.batches[TASKS[1]]:012d}-{run.generation:08d}.arrow")
+    run.checkpoint()
+    assert [lost.exists(), now.exists()] == [True, True], "their batches do not count yet"
+    run.go_on(12, every=4)
+    assert not lost.exists()
+    assert not any(other.exists() for other in others)
+    run.check()

@@ -170,9 +170,12 @@ def test_whatever_cannot_be_written_the_rest_is(
     def write() -> None:
         raise error
 
+    others: list[str] = []
     log.document("manifest/one/files.txt", write)
+    log.document("manifest/other/files.txt", partial(others.append, "written"))
     log.line('{"event": "Last"}')
     log.close()
+    assert others == ["written"]
     assert [line["event"] for line in read_log(LocalStorage(tmp_path))] == ["Last"]
     assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["no such type"]
 

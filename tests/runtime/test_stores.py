@@ -24,6 +24,7 @@ from task_assignor.runtime import (
     WindowStore,
     WindowStoreSpec,
 )
+from task_assignor.runtime.stores import encoding
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.window import MAX_SEGMENTS
 from tests.budget import examples
@@ -135,6 +136,8 @@ def test_what_does_not_fit_a_key_value_store_is_named() -> None:
         store.put("k", {"m": 1})
     with pytest.raises(StoreException, match="no column 't'"):
         store.put_table(pa.table({"k": ["a"], "n": [1]}))
+    with pytest.raises(StoreException, match="two columns 't'"):
+        store.put_table(pa.table([["a"], [1], ["x"], ["y"]], ["k", "n", "t", "t"]))
     with pytest.raises(StoreException, match="column 'n' for the store s has type string"):
         store.put_table(pa.table({"k": ["a"], "n": ["x"], "t": ["y"]}))
     with pytest.raises(StoreException, match="The value 'not a number' for 'n' of store s is not of type int64"):
@@ -258,6 +261,20 @@ def test_memory_of_expired_rows_is_given_back() -> None:
         assert held <= whole * len(store) / 100_000 * 2.1 + 1_000
 
 
+def test_files_of_expired_rows_are_deleted_where_no_snapshot_is_made(tmp_path: Path) -> None:
+    """Without a changelog there are no snapshots, so nobody looked for what can go: the folder grew for ever."""
+    spec = WindowStoreSpec("w", "time", logged=False)
+    store = spec.create(tmp_path, StoreMemory(1))
+    for batch in range(20):
+        store.append(_rows([batch]))
+        store.expire(batch - 2)
+        store.drain_changes()
+        store.keep(str(batch))
+        assert len([*(tmp_path / "parts").iterdir()]) == len(store) == min(batch + 1, 3)
+    spec.create(tmp_path).close()  # as after a kill
+    assert not [*(tmp_path / "parts").iterdir()]
+
+
 def test_stream_time_is_state_even_without_rows() -> None:
     live, other = WINDOW.create(), WINDOW.create()
     live.observe(7)
@@ -278,6 +295,8 @@ def test_what_does_not_fit_a_window_store_is_named() -> None:
         store.append(_rows([1]).select(["time"]))
     with pytest.raises(StoreException, match="cannot hold rows without time"):
         store.append(pa.table({"time": pa.array([None], pa.int64()), "x": ["x"]}))
+    with pytest.raises(StoreException, match="needs a column 'time' of int64"):
+        WINDOW.create().append(pa.table([[1], [1]], ["time", "time"]))
 
 
 BERLIN = KeyValueStoreSpec(
@@ -428,6 +447,33 @@ def test_a_time_of_day_that_python_cannot_hold_is_given_in_tables_alone() -> Non
         store.get("b")
     with pytest.raises(ValueError, match="'t' has a time of day with nanoseconds"):
         list(store.items())
+
+
+def test_of_very_many_bytes_rows_are_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's texts of one piece end at 2 GiB: a store with more in 65 536 rows could not be read."""
+    store = ONE.create()
+    rows = pa.table({"k": list("abcde"), "n": range(5), "t": ["x" * 50, None, "y" * 70, "", "z"]})
+    store.put_table(rows)
+    monkeypatch.setattr(encoding, "_PIECE_BYTES", 60)
+    found = store.all()
+    assert found.equals(rows.cast(found.schema))
+    assert found.column("t").num_chunks == 4
+    assert [value for _, value in store.items()] == rows.drop_columns(["k"]).to_pylist()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_who_looks_at_all_rows_sees_those_of_before_whatever_is_kept_meanwhile(tmp_path: Path, on_disk: bool) -> None:
+    """It was told that the database is damaged, since its rows of before were counted and held against those of now."""
+    spec = KeyValueStoreSpec("s", pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]), on_disk=on_disk)
+    store = spec.create(tmp_path)
+    store.put_table(pa.table({"k": range(70_000), "n": range(70_000)}))
+    store.keep("before")
+    found = store.items()
+    first = next(found)
+    store.put(70_000, {"n": 0})
+    store.keep("after")
+    assert len([first, *found]) == 70_000
+    store.close()
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal
@@ -427,6 +428,26 @@ def test_a_snapshot_writes_only_what_the_last_one_has_not(tmp_path: Path, on_dis
     store.load(second, "two")
     assert (store.get(5), len(store)) == ({"n": -1}, 20_000)
     store.close()
+
+
+def test_a_new_database_that_another_process_has_taken_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ended with an error of its lock, where runs on copies of a folder have one state directory."""
+    others: list[Any] = []
+
+    def named() -> uuid.UUID:
+        name = uuid.UUID(int=len(others))
+        if len(others) < 2:
+            others.append(disk.rocksdict.Rdict(str(tmp_path / "live" / name.hex)))
+        return name
+
+    monkeypatch.setattr(disk.uuid, "uuid4", named)
+    (tmp_path / "live").mkdir()
+    store = NUMBERS.create(tmp_path)
+    assert len([path for path in (tmp_path / "live").iterdir() if path.is_dir()]) == 3
+    for one in (store, *others):
+        one.close()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])

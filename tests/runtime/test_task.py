@@ -339,6 +339,15 @@ def test_where_a_store_in_memory_was_is_not_told(tmp_path: Path) -> None:
     assert not list((tmp_path / "one").rglob("position.json"))
 
 
+def test_a_hint_is_read_without_mapping_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written in place: whoever had it mapped when it became shorter was ended by SIGBUS."""
+    bench = Bench(tmp_path, on_disk=True)
+    bench.run(bench.task(), 2)
+    environment = bench.environment()
+    monkeypatch.setattr(pa, "memory_map", None)
+    assert [position.batch for position in local_positions(environment)[TASK]] == [0]
+
+
 @pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "another", "ahead", "behind", "stores gone"])
 def test_a_wrong_hint_is_harmless(tmp_path: Path, damage: str) -> None:
     bench = Bench(tmp_path, on_disk=True)

@@ -127,7 +127,7 @@ class StreamsApplication:
         self._launcher: Launcher = LocalProcessLauncher() if launcher is None else launcher
         self._application_id = config.application_id
         self._metrics = Metrics(self._application_id)
-        self._clients, self._gone = client_specs(clients, config), set[str]()
+        self._clients, self._gone = self._specs(clients), set[str]()
         """Clients that have left by themselves in this run."""
         if (self._options.min_clients or 0) > len(self._clients):
             wanted = f"The min_clients ({self._options.min_clients}) of the RuntimeOptions"
@@ -161,7 +161,7 @@ class StreamsApplication:
                 ones are `client-1`, `client-2` and so on, whatever names are free.
 
         Raises:
-            ClientException: none, too many, or two of one name.
+            ClientException: none, too many, two of one name or, on one machine, of one state directory.
         """
         if type(clients) is int:
             names = {spec.name for spec in self.clients}
@@ -169,8 +169,11 @@ class StreamsApplication:
                 *self.clients[: max(clients, 0)],
                 *new_specs(clients - len(names), names),
             ]
-        self._clients = client_specs(clients, self._config)
+        self._clients = self._specs(clients)
         self._gone.clear()
+
+    def _specs(self, clients: int | Sequence[ClientSpec]) -> tuple[ClientSpec, ...]:
+        return client_specs(clients, self._config, are_together=isinstance(self._launcher, LocalProcessLauncher))
 
     @property
     def config(self) -> StreamsConfig:

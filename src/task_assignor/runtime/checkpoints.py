@@ -117,8 +117,12 @@ class Checkpoints:
             for number in reversed(numbers):
                 try:
                     checkpoint = self._read(number)
-                except FileNotFoundError:
-                    break  # replaced meanwhile
+                except FileNotFoundError as error:
+                    if numbers_in(self._storage, CHECKPOINTS) != numbers:
+                        break  # replaced meanwhile
+                    # A link that leads nowhere is listed, and not there.
+                    problem = problem or error
+                    continue
                 except (PermissionError, NewerFormatError) as error:
                     raise self._unreadable(number, error) from error
                 except (OSError, ValueError) as error:
@@ -299,7 +303,13 @@ class Checkpoints:
             # A checkpoint of who was replaced may have counted until this one's was there: somebody may have listed its files.
             self._merged_by_others = [name for name in found.gone if merged_at(name) is not None]
             self._storage.delete(name for name in found.gone if merged_at(name) is None)
-            self._looks_for_orphans = found.is_unsure
+            begun = orphans((name for folder in WRITTEN for name in self._storage.unfinished(folder)), before, now, ())
+            others = obsolete((name for folder in FOLDERS for name in self._storage.unfinished(folder)), before, now)
+            ours = (name for folder in (CHECKPOINTS, HISTORY) for name in self._storage.unfinished(folder))
+            self._storage.delete_unfinished(
+                [*begun.gone, *others, *(name for name in ours if _last_record(name) <= now.number)]
+            )
+            self._looks_for_orphans = found.is_unsure or begun.is_unsure
 
     def _opens_an_epoch(self, number: int) -> bool:
         try:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow.compute import Expression
 
 from task_assignor.runtime.errors import TopicException, TopologyException
-from task_assignor.runtime.frames import are_same, in_own_memory, not_a_table, own
+from task_assignor.runtime.frames import are_same, in_own_memory, no_rows, not_a_table, own
 from task_assignor.runtime.merging import Int64Array
 from task_assignor.runtime.processors.tables import keeps_key
 from task_assignor.runtime.sub_topology import Repartitioned
@@ -160,7 +160,7 @@ class DerivedStream:
         """What it is like if its source is so."""
         if isinstance(self.filter, Expression):
             try:
-                topic.schema.empty_table().filter(self.filter)
+                no_rows(topic.schema).filter(self.filter)
             except pa.ArrowException as error:
                 raise TopologyException(
                     f"The filter of the {self._kind} {self.name!r} does not fit the columns {topic.schema.names} of {topic.name!r}: {error}"
@@ -170,7 +170,7 @@ class DerivedStream:
         schema = self.schema
         if schema is None:
             try:
-                schema = self._mapped(topic.schema.empty_table()).schema
+                schema = self._mapped(no_rows(topic.schema)).schema
             except TopologyException:
                 raise
             except Exception as error:
@@ -218,7 +218,7 @@ class DerivedStream:
         if self.map_values is None:
             return rows
         if not rows.num_rows:
-            return after.schema.empty_table()
+            return no_rows(after.schema)
         made = self._mapped(rows)
         self._check_count("map_values", made.num_rows, rows)
         return in_own_memory(with_kept_columns(made, rows, before, after, f"the {self._kind} {self.name!r}"))

@@ -7,6 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,6 +61,14 @@ def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table of these columns without rows: of the tensors that numpy's arrays become Arrow's own way makes none."""
+    try:
+        return schema.empty_table()
+    except NotImplementedError:
+        return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def valid(column: pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
     """(N,) which rows have a value; None: all. A dictionary may have null among its values, of which Arrow says that it is there."""
     if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
@@ -74,7 +83,7 @@ def in_own_memory(table: pa.Table) -> pa.Table:
     sink = pa.BufferOutputStream()
     table = with_plain_types(table)
     with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
+        writer.write_table(in_one_piece(table))
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
@@ -156,6 +165,28 @@ def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         ],
         kind,
     )
+
+
+def reencoded(table: pa.Table) -> pa.Table:
+    """The same rows with dictionaries of which Arrow can make one: it does not where null is among the values, and makes other numbers of
+    half floats.
+    """  # noqa: D205
+    for place, kind in enumerate(table.schema.types):
+        if not pa.types.is_dictionary(kind):
+            continue
+        column = table.column(place)
+        if kind.value_type == pa.float16() or any(chunk.dictionary.null_count for chunk in column.chunks):
+            # Of structs and lists in dictionaries it makes none anyway.
+            with suppress(pa.ArrowNotImplementedError):
+                values = column.cast(kind.value_type).combine_chunks()
+                whole = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+                table = table.set_column(place, table.schema.field(place), _encoded(whole, kind))
+    return table
+
+
+def in_one_piece(table: pa.Table) -> pa.Table:
+    """The same rows with one chunk for each column, as far as Arrow's types allow."""
+    return reencoded(table).combine_chunks()
 
 
 def are_same(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import CommitLogException, CorruptLogException
-from task_assignor.runtime.frames import padded
+from task_assignor.runtime.frames import no_rows, padded
 from task_assignor.runtime.machines.output_files import OutputFile
 from task_assignor.runtime.machines.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.records import Marker
@@ -179,7 +179,7 @@ def read_output(run_dir: str | Path, output: str, marker: str | None = None) -> 
         tables = _open(run_dir, output, committed_outputs(run_dir, output, marker), marker)
     declared = _declared(run_dir, output)
     if not tables:
-        return pa.table({}) if declared is None else declared.empty_table()
+        return pa.table({}) if declared is None else no_rows(declared)
     rows = pa.concat_tables(tables, promote_options="default")
     # Columns that it has gained may not be in any file yet; and Parquet has no seconds, for one.
     return rows if declared is None else padded(rows, declared).cast(declared)

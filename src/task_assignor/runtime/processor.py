@@ -12,7 +12,7 @@ import pyarrow as pa
 from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
-from task_assignor.runtime.frames import to_records
+from task_assignor.runtime.frames import no_rows, to_records
 from task_assignor.runtime.rows import check_times, declared_table, exact_table, inferred, kept, likely
 from task_assignor.sdk.text import shown
 
@@ -161,7 +161,7 @@ def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext)
     except Exception:  # noqa: BLE001 - whatever does not fit: its record is looked for
         if schema is None and declared is None:
             schema = likely(found) if table is None else table.schema
-        tables = [] if schema is None else [schema.empty_table()]
+        tables = [] if schema is None else [no_rows(schema)]
     fitting: list[_Made] = []
     bad: list[tuple[_Made, str]] = []
     for one in made:

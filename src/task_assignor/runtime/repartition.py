@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched
-from task_assignor.runtime.frames import padded
+from task_assignor.runtime.frames import no_rows, padded
 from task_assignor.runtime.keys import partitions_of
 from task_assignor.runtime.machines.protocol import Piece
 from task_assignor.runtime.machines.records import FileRef
@@ -102,7 +102,7 @@ class RepartitionLog:
         Raises:
             CorruptLogException: a file cannot be read, or the rows are not among those that can be read.
         """
-        found, at = [self.spec.schema.empty_table()], start
+        found, at = [no_rows(self.spec.schema)], start
         for piece in self._pieces:
             low, high = max(start, piece.base), min(end, piece.end)
             if low < high and low == at:

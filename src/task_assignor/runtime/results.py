@@ -8,6 +8,7 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.frames import in_one_piece
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
 from task_assignor.runtime.repartition import routed, span_of
@@ -200,7 +201,7 @@ class FolderResults:
 
         def seal(path: str, table: pa.Table) -> FileRef:
             as_file = as_parquet if path.endswith(PARQUET) else as_arrow
-            data, seal = as_file(table.combine_chunks(), self._compression)
+            data, seal = as_file(in_one_piece(table), self._compression)
             unwritten[path] = data
             return FileRef(path, seal, tuple((field.name, str(field.type)) for field in table.schema))
 

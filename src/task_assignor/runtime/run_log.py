@@ -108,7 +108,7 @@ class RunLog:
             # In this order: who closes the log says first that it is over, then that there is news.
             self._has_news.clear()
             is_over = self._is_over.is_set()
-            done = [self._is_done(write) for write in (self._write_documents, self._write_states, self._write_lines)]
+            done = [self._write_documents(), *map(self._is_done, (self._write_states, self._write_lines))]
             self._has_warned = not all(done)
 
     def _is_done(self, write: Callable[[], None]) -> bool:
@@ -122,15 +122,15 @@ class RunLog:
             return False
         return True
 
-    def _write_documents(self) -> None:
+    def _write_documents(self) -> bool:
+        """Write each that can be, whatever becomes of the others; whether all are written."""
         with self._lock:
             documents = dict(self._documents)
-        for name, write in documents.items():
-            write()
-            with self._lock:
-                # It may have changed meanwhile.
-                if self._documents[name] is write:
-                    del self._documents[name]
+        written = [(name, write) for name, write in documents.items() if self._is_done(write)]
+        with self._lock:
+            # They may have changed meanwhile.
+            self._documents = dict(one for one in self._documents.items() if one not in written)
+        return len(written) == len(documents)
 
     def _write_states(self) -> None:
         with self._lock:

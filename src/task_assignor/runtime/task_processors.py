@@ -25,6 +25,7 @@ from task_assignor.runtime.errors import (
     TopicException,
     TopologyException,
 )
+from task_assignor.runtime.frames import in_one_piece, no_rows
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.merging import Int64Array
 from task_assignor.runtime.processor import NOT_OF_A_RECORD, Processor
@@ -290,12 +291,12 @@ class _Node:
         topic, places, _ = batch.of(source)
         numbers = self.context.made_of(output)
         if not len(numbers):
-            return topic, numbers, spec.schema.empty_table()
+            return topic, numbers, no_rows(spec.schema)
         kept = batch.rows[topic].select(self.context.topics[source].kept_columns)
         found, start = [], 0
         # Many have been forwarded one by one, and most of them have the same columns.
         for _, alike in groupby((table for table in tables if table.num_rows), key=attrgetter("schema")):
-            table = pa.concat_tables(alike).combine_chunks()
+            table = in_one_piece(pa.concat_tables(alike))
             made_of = places[numbers[start : start + table.num_rows]]
             start += table.num_rows
             whose = kept.take(pa.array(made_of))

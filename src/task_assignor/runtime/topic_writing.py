@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
-from task_assignor.runtime.frames import as_tables, cast_exactly, padded, taken, valid
+from task_assignor.runtime.frames import as_tables, cast_exactly, in_one_piece, padded, taken, valid
 from task_assignor.runtime.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow
 from task_assignor.runtime.topic_changes import change_topic, put_version
@@ -172,7 +172,7 @@ class TopicBuilder:
         if not table.num_rows:
             return Segment(partition, row, Seal(0, 0, ""), ""), None
         rows = fit_to_schema(table, self.spec.schema, f"topic {self.spec.name}", self.optional)
-        data, seal = as_arrow(rows.combine_chunks())
+        data, seal = as_arrow(in_one_piece(rows))
         # A try of its own, so that a late one of an executor that was given up cannot touch what counts.
         return Segment(partition, row, seal, f"{self.writer}-{row:012d}-{_new_id()}.arrow"), data
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.fetched import Fetched
-from task_assignor.runtime.frames import padded
+from task_assignor.runtime.frames import no_rows, padded, reencoded
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topic_names import look_at_names
 from task_assignor.runtime.topic_spec import check_name
@@ -306,7 +306,7 @@ class Topic:
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in self.spec.columns_named(columns)])
         if start >= end:
-            return schema.empty_table()
+            return no_rows(schema)
         try:
             slices = list(self._slices(partition, start, end))
             rows = sum(piece.num_rows for piece in slices)
@@ -325,7 +325,8 @@ class Topic:
             self.refresh()
             self.check_not_deleted(partition, start)
             raise
-        return pa.concat_tables([piece.select(schema.names) for piece in slices])
+        found = pa.concat_tables([piece.select(schema.names) for piece in slices])
+        return found if len(slices) == 1 else reencoded(found)
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """`read` with the offsets, which have no gaps here."""
@@ -350,7 +351,7 @@ class Topic:
                 return table
         name = segment.name(self.spec.name)
         table = open_arrow(self._storage, name, segment.seal, "topic", self.spec.name, segment.partition, segment.base)
-        table = self._with_its_columns(table, segment)
+        table = self._with_its_columns(reencoded(table), segment)
         with self._lock:
             tables[segment] = table
             while len(tables) > _OPEN_FILES:

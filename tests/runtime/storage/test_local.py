@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -119,6 +121,13 @@ def test_file_systems_without_hard_links_and_locks_will_do(tmp_path: Path, monke
     storage.put_if_absent("a", b"1")
     with pytest.raises(FileExistsError):
         storage.put_if_absent("a", b"2")
+    for number in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+        monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, "no locks here")))
+        with storage.hold("lock"):
+            pass
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output error"), storage.hold("lock"):
+        pass
 
 
 def test_file_systems_without_sync_of_folders_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +192,18 @@ def test_a_folder_of_objects_is_no_object(tmp_path: Path) -> None:
         storage.put_if_absent("a", b"1")
     storage.delete(["a"])
     assert list(storage.list_below()) == ["a/b"]
+
+
+def test_however_many_objects_are_written_together_few_files_are_open(tmp_path: Path) -> None:
+    """A topic of 2 000 partitions could not be written where a process may have 1 024 files open, as mostly on Linux."""
+    storage, limits = LocalStorage(tmp_path), resource.getrlimit(resource.RLIMIT_NOFILE)
+    with (tmp_path / "any").open("w") as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 120, limits[1]))
+    try:
+        storage.put_all({f"{number}/x": b"%d" % number for number in range(200)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [bytes(storage.open(f"{number}/x")) for number in range(200)] == [b"%d" % number for number in range(200)]
 
 
 def test_a_full_disk_leaves_the_old_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

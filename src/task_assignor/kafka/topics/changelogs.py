@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.frames import padded
+from task_assignor.runtime.frames import in_one_piece, padded
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.key_value import DELETED, KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
@@ -114,6 +114,6 @@ class _WindowChanges:
 def _as_stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
+        writer.write_table(in_one_piece(table))
     found: bytes = sink.getvalue().to_pybytes()
     return found

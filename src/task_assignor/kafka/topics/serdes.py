@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from task_assignor.runtime.frames import infinities, leaves, retyped, to_frame
+from task_assignor.runtime.frames import infinities, leaves, no_rows, retyped, to_frame
 from task_assignor.runtime.stores.encoding import ValueEncoding
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.checks import check_kind
@@ -133,7 +133,7 @@ class JsonSerde:
         """One row for each value."""
         check_kind("schema", schema, pa.Schema, SerializationException)
         if not values:
-            return schema.empty_table()
+            return no_rows(schema)
         try:
             return _parse(values, schema)
         except (pa.ArrowException, ValueError) as error:
@@ -183,7 +183,7 @@ class RowSerde:
     def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         """One row for each value."""
         if not values:
-            return schema.empty_table()
+            return no_rows(schema)
         rows, seed = [value[: -_CHECKSUM.size] for value in values], _seed_of(schema)
         wrong = (place for place, row in enumerate(rows) if _with_checksum(row, seed) != values[place])
         if (place := next(wrong, -1)) >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -198,11 +199,18 @@ class Clients:
         self._launcher.replace(ended.client)
 
 
-def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> tuple[ClientSpec, ...]:
+def client_specs(
+    clients: int | Sequence[ClientSpec], config: StreamsConfig, *, are_together: bool = False
+) -> tuple[ClientSpec, ...]:
     """The clients that are given, or so many, with what the settings say where they say nothing themselves.
 
+    Args:
+        clients: the clients.
+        config: the settings.
+        are_together: all of them are on one machine, so two of one state directory would delete each other's files.
+
     Raises:
-        ClientException: none, too many, two of one name, or something else.
+        ClientException: none, too many, two of one name or, if they are together, of one state directory, or something else.
     """
     if type(clients) is int:
         clients = new_specs(clients)
@@ -213,6 +221,14 @@ def client_specs(clients: int | Sequence[ClientSpec], config: StreamsConfig) -> 
     twice = sorted(name for name, times in Counter(spec.name for spec in clients).items() if times > 1)
     if twice:
         raise ClientException(f"There are two clients of the name {twice[0]!r}. Names must be unique.")
+    folders: dict[str, str] = {}
+    for spec in clients if are_together else ():
+        other = spec.state_dir and folders.setdefault(os.path.realpath(spec.state_dir), spec.name)
+        if other not in (None, spec.name):
+            raise ClientException(
+                f"The clients {other!r} and {spec.name!r} have one state_dir ({spec.state_dir!r}), in which each would delete files of "
+                "the other. Maybe a folder for each; the setting state.dir makes one for each by itself."
+            )
     return tuple(spec.with_settings(config) for spec in clients)
 
 

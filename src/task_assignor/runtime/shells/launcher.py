@@ -39,7 +39,7 @@ class ClientSpec:
         threads: tasks it processes at the same time, at most 10 000; its weight for the assignor. None: `num.stream.threads`.
         rack: its rack; None: that of its process's environment (TASK_ASSIGNOR_RACK), else `client.rack`, if that is set.
         tags: its tags, over those of its process's environment (TASK_ASSIGNOR_TAGS) and of the settings (`client.tag.*`).
-        state_dir: where its snapshots are; None: `<run_dir>/clients/<name>`, if that is a path.
+        state_dir: where its snapshots are, a folder of no other client; None: `<run_dir>/clients/<name>`, if that is a path.
         host_info: where it answers queries; None: `application.server`, if that is set.
 
     Raises:

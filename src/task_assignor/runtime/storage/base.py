@@ -133,6 +133,13 @@ class Storage(ABC):
             else:
                 yield name
 
+    def unfinished(self, folder: str) -> Iterator[str]:  # noqa: ARG002
+        """The names of objects in a folder and below that somebody has begun to write, who may have died since."""
+        return iter(())
+
+    def delete_unfinished(self, names: Iterable[str]) -> None:
+        """Delete what was begun to be written under these names; who still writes there is told that it cannot be."""
+
     def is_there(self, name: str) -> bool:
         """Whether there is such an object."""
         try:

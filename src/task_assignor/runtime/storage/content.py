@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.frames import no_rows, reencoded
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage.base import Data, Storage
@@ -66,7 +67,7 @@ def not_in_parquet(schema: pa.Schema) -> str | None:
     for field in schema:
         alone = pa.schema([field])
         try:
-            pq.read_table(pa.BufferReader(as_parquet(alone.empty_table())[0])).cast(alone)
+            pq.read_table(pa.BufferReader(as_parquet(no_rows(alone))[0])).cast(alone)
         except (pa.ArrowException, OSError) as error:
             # Of what goes wrong in Parquet itself Arrow says that it was the disk.
             return f"{field.name!r} of type {field.type} ({error})"
@@ -110,7 +111,7 @@ def _in_chunks(tables: Iterable[pa.Table], least: int | None) -> Iterator[pa.Tab
             held, size = [], 0
     if held:
         whole = pa.concat_tables(held)
-        yield whole if least is None else whole.combine_chunks()
+        yield reencoded(whole) if least is None else whole.combine_chunks()
 
 
 def open_arrow(

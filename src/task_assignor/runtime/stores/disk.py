@@ -53,6 +53,7 @@ _TABLE: Final = ".sst"
 _WRITE_BUFFER: Final = 16 << 20
 _STATE_BUFFER: Final = 64 << 10
 _OPEN_FILES: Final = 256
+_TRIES: Final = 5
 _REMEMBERED_KEYS: Final = 1 << 20
 _READ_BYTES: Final = 1 << 20
 _BLOCK: Final = 8 << 10
@@ -144,7 +145,17 @@ class DiskRows(Rows):
                     _log.warning("The database %s of store %s is damaged and not used: %s", path, self._store, error)
                     self._remove(path)
         if not is_open:
-            self._open(live / uuid.uuid4().hex)
+            self._open_new()
+
+    def _open_new(self) -> None:
+        """Open a new database; another process of the same folder may take it for one that was left, before it is open here."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._open(self._folder / LIVE / uuid.uuid4().hex)
+            except BlockingIOError:
+                if not left:
+                    raise
+        return None
 
     def _open(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -223,15 +234,16 @@ class DiskRows(Rows):
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All rows in the order of their keys."""
-        rows = 0
+        # The database gives what it had when this began, whatever is written meanwhile.
+        rows, there = 0, self._rows
         with self._errors():
             for item in self._db.items():
                 rows += 1
                 yield item  # type: ignore[misc]  # bytes, in raw mode
-        if rows != self._rows:
+        if rows != there:
             # Where a block is damaged, the iterator just ends.
             raise TaskCorruptedException(
-                f"The store {self._store} on disk ({self._path}) gave {rows} of {self._rows} rows: Corruption."
+                f"The store {self._store} on disk ({self._path}) gave {rows} of {there} rows: Corruption."
             )
 
     def write(self, changes: Mapping[bytes, Change], name: str) -> None:
@@ -343,7 +355,7 @@ class DiskRows(Rows):
     def clear(self) -> None:
         """Forget everything."""
         self.drop()
-        self._open(self._folder / LIVE / uuid.uuid4().hex)
+        self._open_new()
 
     def drop(self) -> None:
         """Close the database and delete it."""

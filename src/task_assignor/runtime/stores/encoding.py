@@ -34,6 +34,9 @@ _LONG_BYTES: Final = 32
 """Byte strings that are longer on average are copied one by one; shorter ones at once, by the place of each byte, which takes
 twenty times their memory meanwhile."""
 
+_PIECE_BYTES: Final = 1 << 30
+"""So much is decoded at once: texts and bytes of Arrow's usual types end at 2 GiB."""
+
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type without dictionary encoding, in lists and structs too."""
@@ -333,9 +336,16 @@ class ValueEncoding:
             return self._layout.decode_one(row)
         return self._layout_of(count).decode_one(row) + [None] * (len(self._kinds) - count)
 
-    def decode(self, rows: Sequence[bytes]) -> list[pa.Array]:
-        """The columns of encoded rows."""
+    def decode(self, rows: Sequence[bytes]) -> list[pa.Array | pa.ChunkedArray]:
+        """The columns of encoded rows; of very many bytes in pieces."""
         data, offsets = _split(pa.array(rows, pa.large_binary()))
+        if data.size > _PIECE_BYTES and len(rows) > 1:
+            names = [str(number) for number in range(len(self._kinds))]
+            halves = (rows[: len(rows) // 2], rows[len(rows) // 2 :])
+            whole: list[pa.Array | pa.ChunkedArray] = pa.concat_tables(
+                [pa.table(self.decode(half), names) for half in halves]
+            ).columns
+            return whole
         counts = data[offsets[:-1, None] + np.arange(_COUNT.size)].view("<u2").reshape(-1) if len(rows) else offsets[:0]
         if (counts == len(self._kinds)).all():
             columns = self._layout.decode(data, offsets)

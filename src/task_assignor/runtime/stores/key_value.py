@@ -444,9 +444,9 @@ class KeyValueStore(Store):
         return encoded
 
     def _column(self, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-        if field.name not in rows.schema.names:
+        if (count := rows.schema.names.count(field.name)) != 1:
             raise StoreException(
-                f"Rows for the store {self.name} have no column {field.name!r}; they have {rows.schema.names}."
+                f"Rows for the store {self.name} have {'two columns' if count else 'no column'} {field.name!r}; they have {rows.schema.names}."
             )
         column = rows.column(field.name)
         if column.type == field.type:

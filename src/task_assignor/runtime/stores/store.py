@@ -16,7 +16,8 @@ from __future__ import annotations
 import tempfile
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,11 @@ class StoreFolder:
             return self._given
         self._own = self._own or tempfile.TemporaryDirectory(prefix="task-assignor-")
         return Path(self._own.name)
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Delete the parts that have other names."""
+        if self._given is not None or self._own is not None:
+            delete_parts(self.path, names)
 
     def close(self) -> None:
         """Delete a folder of its own."""
@@ -169,6 +175,14 @@ def has_part(folder: Path, part: Part) -> bool:
         return (folder / PARTS / part.name).stat().st_size == part.seal.size
     except OSError:
         return False
+
+
+def delete_parts(folder: Path, but: Collection[str]) -> None:
+    """Delete the parts of a store that have other names, those that the disk lets go."""
+    for path in (folder / PARTS).iterdir() if (folder / PARTS).is_dir() else ():
+        if path.name not in but:
+            with suppress(OSError):
+                path.unlink()
 
 
 def described(schema: pa.Schema) -> str:

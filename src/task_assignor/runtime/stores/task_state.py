@@ -36,10 +36,11 @@ from task_assignor.runtime.storage import (
     as_document,
     corrupt,
     open_document,
+    read_document,
 )
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.sharing import fetch
-from task_assignor.runtime.stores.store import HALF, PARTS, Store
+from task_assignor.runtime.stores.store import HALF, Store, delete_parts
 from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
@@ -163,7 +164,8 @@ def noted_position(folder: Path, owner: StateOwner) -> Position | None:
         The position. None: there is no hint, it is damaged or another one's.
     """
     try:
-        found = open_document(LocalStorage(folder), _NOTE, _Described)
+        # Not mapped into memory: it is written in place, and a file that becomes shorter meanwhile ends who has it mapped.
+        found = read_document((folder / _NOTE).read_bytes(), _Described)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -483,9 +485,7 @@ class TaskState:
             needed = set(store.parts_in_use())
             for snapshot in snapshots.values():
                 needed |= {part.name for part in snapshot.stores[name].parts} if name in snapshot.stores else set()
-            for path in (folder / PARTS).iterdir() if (folder / PARTS).is_dir() else ():
-                if path.name not in needed:
-                    path.unlink(missing_ok=True)
+            delete_parts(folder, needed)
             for path in folder.glob(".*.tmp"):
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import in_own_memory, not_a_table, padded, to_frame
+from task_assignor.runtime.frames import in_one_piece, in_own_memory, no_rows, not_a_table, padded, to_frame
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -365,7 +365,7 @@ class WindowStore(Store):
         """What the store holds; None: nothing, and no columns are known yet."""
         state = self._state
         if not state.segments:
-            return None if state.schema is None else state.schema.empty_table()
+            return None if state.schema is None else no_rows(state.schema)
         return pa.concat_tables([segment.table(self._time) for segment in state.segments])
 
     @property
@@ -406,7 +406,7 @@ class WindowStore(Store):
         schema = self._state.schema or pa.schema([(self._time, pa.int64())])
         # Columns may have come in the middle of the batch.
         rows = [table if table.schema == schema else padded(table, schema).cast(schema) for table in pending]
-        return self._with_state(pa.concat_tables(rows) if rows else schema.empty_table())
+        return self._with_state(pa.concat_tables(rows) if rows else no_rows(schema))
 
     def apply(self, changes: pa.Table) -> None:
         """Make the changes of one batch."""
@@ -432,6 +432,7 @@ class WindowStore(Store):
         limit = self._memory.window_bytes
         segments = list(self._state.segments)
         resident = sum(segment.resident_bytes for segment in segments)
+        is_written = False
         for number, segment in enumerate(segments):
             if resident <= limit:
                 break
@@ -440,12 +441,15 @@ class WindowStore(Store):
                 segment.forget_view()
             else:
                 segments[number] = self._mapped(segment)
+                is_written = True
         self._become(segments=tuple(segments))
         self._kept_state, self._kept = self._state, name
+        if is_written:
+            self._delete_unused()
 
     def _mapped(self, segment: _Segment) -> _Segment:
         """The same rows, on disk."""
-        part = write_part(self._place.path, segment.table(self._time).combine_chunks())
+        part = write_part(self._place.path, in_one_piece(segment.table(self._time)))
         return self._open(part)
 
     def _open(self, part: Part) -> _Segment:
@@ -467,7 +471,7 @@ class WindowStore(Store):
         state = self._kept_state
         for segment in state.segments:
             if segment.part is None or not has_part(self._place.path, segment.part):
-                segment.part = write_part(self._place.path, segment.table(self._time).combine_chunks())
+                segment.part = write_part(self._place.path, in_one_piece(segment.table(self._time)))
         schema = state.schema
         columns = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
         known = fields_of(_Known(state.stream_time, state.expired_before, schema=columns))
@@ -488,6 +492,12 @@ class WindowStore(Store):
         """Forget everything."""
         self._state = self._kept_state = _State()
         self._kept, self._pending = "", []
+        self._delete_unused()
+
+    def _delete_unused(self) -> None:
+        """Without a changelog there are no snapshots, and so nobody else who would."""
+        if not self._spec.logged:
+            self._place.keep_only(self.parts_in_use())
 
     def parts_in_use(self) -> set[str]:
         """Names of the parts that the store reads or builds upon."""
@@ -503,7 +513,7 @@ class WindowStore(Store):
     def _add(self, rows: pa.Table, view: View | None = None) -> None:
         schema = self._state.schema
         if schema is None:
-            if self._time not in rows.schema.names or rows.schema.field(self._time).type != pa.int64():
+            if rows.schema.names.count(self._time) != 1 or rows.schema.field(self._time).type != pa.int64():
                 raise StoreException(
                     f"The window store {self.name} needs a column {self._time!r} of int64 milliseconds; "
                     f"the rows have {described(rows.schema)}."
@@ -543,7 +553,7 @@ class WindowStore(Store):
 
     def _together(self, group: Sequence[_Segment]) -> _Segment:
         tables = [segment.table(self._time) for segment in group]
-        return _Segment(pa.concat_tables(tables).combine_chunks(), self._time)
+        return _Segment(in_one_piece(pa.concat_tables(tables)), self._time)
 
     def _with_state(self, table: pa.Table) -> pa.Table:
         known = _Known(self.stream_time, self.expired_before, self._state.schema is not None)
