@@ -15,6 +15,7 @@ from task_assignor.runtime import (
     ClientJoined,
     ClientLeft,
     ClientLost,
+    ClientProgress,
     ClientTasks,
     Rebalanced,
     RunEvent,
@@ -149,6 +150,22 @@ def test_a_narrow_terminal_breaks_lines_between_words() -> None:
     lines = text.splitlines()
     assert (len(lines), max(map(len, lines)) <= 44) == (3, True)
     assert " ".join(text.split()[2:]) == reason
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_a_narrow_table_cuts_neither_names_nor_numbers(width: int) -> None:
+    """Clients of long names, or all in a narrow terminal, looked alike: `cli…`; and 123,456 like 12."""
+    names = [f"shop-streams-7f9c9d8b7c-abcde-eu-west-{number}" for number in (1, 2)]
+    before = {name: ClientTasks((task,)) for name, task in zip(names, TASKS, strict=False)}
+    events: list[RunEvent] = [*(joined(name, 1) for name in names), Rebalanced(1, "2 clients are there", before)]
+    events += [Rebalanced(2, "1 lost", {names[1]: ClientTasks(TASKS[:2])})]
+    events += [ClientProgress(names[1], (), (), 0, 0, 123_456)]
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=width, force_terminal=True, no_color=True))
+    with screen:
+        for event in events:
+            screen.show(event)
+    assert "…" not in file.getvalue()
 
 
 def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:

@@ -219,7 +219,7 @@ class RunScreen:
         table = Table(title=f"The assignment, generation {self._generation}", title_justify="left", show_lines=True)
         came = [move for move in moves if move.source]
         for column in ("client", "active tasks", "standby tasks", *(("came here from, and why",) if came else ())):
-            table.add_column(column)
+            table.add_column(column, overflow="fold")
         for client, tasks in sorted(self._assignment.items()):
             row = [f"{client}\n{_short(self._attempts.get(client, ''))}", ranges(tasks.active), ranges(tasks.standby)]
             if came:
@@ -237,9 +237,10 @@ class RunScreen:
             f"generation {self._generation}",
         )
         table = Table()
-        table.add_column("client")
+        # A terminal that is too narrow shall cut neither names, which begin alike, nor numbers.
+        table.add_column("client", overflow="fold")
         for column in ("active", "standby", "rows/s", "restored rows", "standby lag"):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", overflow="fold")
         rates = self._rates(time.monotonic())
         for client in sorted(self._attempts):
             tasks = self._assignment.get(client, ClientTasks())
