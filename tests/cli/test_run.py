@@ -232,6 +232,7 @@ def test_a_wrong_setting_is_told_with_its_line_of_the_file(run: Runner, tmp_path
         (["gone.py", "--pinned", "--master", "processes"], "--pinned is for Spark, which this run does not start."),
         (["gone.py", "--pinned", "--master", "local", "--until", "stopped"], "--pinned is for bounded runs"),
         (["gone.py", "--until", "tomorrow"], "The --until ('tomorrow') must be 'available-now' or 'stopped'."),
+        (["gone.py", "--conf", "spark.ssl.keyPassword:tiger"], "What follows --conf ([hidden]) must be KEY=VALUE"),
         (["gone.py", "--master", "processes", "--conf", "a"], "What follows --conf ('a') must be KEY=VALUE"),
     ],
 )

@@ -23,7 +23,7 @@ from task_assignor.cli.output import (
     write_line,
     write_to_stderr,
 )
-from task_assignor.cli.planning import parse_settings, read_settings
+from task_assignor.cli.planning import key_and_value, parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.text import counted, printable, shown
 
@@ -152,14 +152,7 @@ def _check_pinned(master: str | None, until: str) -> None:
 
 
 def _spark_conf(texts: list[str], master: str | None) -> dict[str, str]:
-    conf = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise ConfigException(
-                f"What follows --conf ({shown(text)}) must be KEY=VALUE, such as spark.ui.enabled=true."
-            )
-        conf[key] = value
+    conf = dict(key_and_value("--conf", text, "spark.ui.enabled=true") for text in texts)
     if conf and (master is None or master == PROCESSES):
         raise ConfigException("--conf is for Spark, which this run does not start. Maybe add --master local[3,1000].")
     return conf
