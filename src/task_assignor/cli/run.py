@@ -19,7 +19,7 @@ from task_assignor.cli.output import (
     keep_stdout_for_answers,
     others_code,
     survive_any_text,
-    write_as_it_is,
+    write_json_text,
     write_line,
     write_to_stderr,
 )
@@ -216,7 +216,7 @@ def _run(application: StreamsApplication, until: Literal["available_now", "stopp
         check_stdout_is_open()
         answers = sys.stdout
         with others_code():
-            result = application.run(until=until, on_line=lambda line: write_as_it_is(line, answers))
+            result = application.run(until=until, on_line=lambda line: write_json_text(line, answers))
     else:
         with others_code(may_print=True), RunScreen() as screen:
             # Until they have joined there is nothing else to tell, which takes some seconds.
