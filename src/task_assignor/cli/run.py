@@ -98,6 +98,8 @@ def run(
 
     Exit code 0: all rows are processed, or SIGTERM ended it. 2: it failed. 130: Ctrl-C ended it.
     """
+    # What comes of it is told at the end, when it is too late to find nobody there.
+    check_stdout_is_open()
     if as_json:
         keep_stdout_for_answers()
     survive_any_text()
@@ -213,7 +215,6 @@ def _run(application: StreamsApplication, until: Literal["available_now", "stopp
     from task_assignor.screen import RunScreen
 
     if as_json:
-        check_stdout_is_open()
         answers = sys.stdout
         with others_code():
             result = application.run(until=until, on_line=lambda line: write_json_text(line, answers))
