@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.planning import key_and_value, parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
+from task_assignor.sdk.logs import show_messages
 from task_assignor.sdk.text import counted, printable, shown
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run(
         keep_stdout_for_answers()
     survive_any_text()
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        show_messages()
     goes_until = _until(until)
     conf = _spark_conf(spark_conf or [], master)
     if pinned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +78,14 @@ class RunScreen:
         self._restores = _Restores()
         self._next_step = 1
         self._told = self._begin
-        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress)
+        self._live = Live(
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            # What goes to a file shall go on to do so.
+            redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),
+            get_renderable=self._progress,
+        )
 
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
