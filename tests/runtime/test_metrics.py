@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import socket
@@ -329,3 +330,23 @@ def test_a_disk_that_does_not_answer_is_not_waited_for_without_end(
         monkeypatch.setattr(metrics_export, "replace_file", lambda *_: answers.wait())
     answers.set()
     assert "is perhaps not the last" in caplog.text
+
+
+def test_a_disk_that_is_full_for_days_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was a line every five seconds."""
+    tries = iter(range(5))
+    enough = threading.Event()
+
+    def full(*_: object) -> None:
+        if next(tries, None) is None:
+            enough.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with metrics_in_file(Metrics("shop"), tmp_path / "m.prom", every_s=0.001):
+        monkeypatch.setattr(metrics_export, "replace_file", full)
+        assert enough.wait(60)
+    assert [record.levelname for record in caplog.records if "m.prom cannot be written" in record.message] == [
+        "WARNING"
+    ]

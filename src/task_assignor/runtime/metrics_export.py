@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -120,7 +121,7 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
         every_s: how often, seconds.
 
     Raises:
-        ConfigException: these are no metrics, this is no time, or the file cannot be written at the beginning. If that fails later, it is logged, and tried again.
+        ConfigException: these are no metrics, this is no time, or the file cannot be written at the beginning. If that fails later, it is logged once, and tried again.
     """
     _check(metrics)
     if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not 0 < every_s <= threading.TIMEOUT_MAX:
@@ -139,12 +140,16 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
     over = threading.Event()
 
     def write() -> None:
+        level = logging.WARNING
         while True:
             is_over = over.wait(every_s)
             try:
                 replace_file(file, metrics.to_prometheus().encode())
+                level = logging.WARNING
             except OSError as error:
-                _log.warning("The file for metrics %s cannot be written: %s", file, error)
+                _log.log(level, "The file for metrics %s cannot be written; it is tried again: %s", file, error)
+                # Once: a disk may be full for days.
+                level = logging.DEBUG
             if is_over:
                 return
 
