@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Runner
+from tests.cli.test_docs import CLI
 from tests.runtime.support import application, join_topology, settings, write_streams
+
+
+def documented(heading: str) -> set[str]:
+    """The members that the table with this heading names in docs/cli.md."""
+    table = CLI.read_text(encoding="utf-8").split(f"| {heading} |")[1].split("\n\n")[0]
+    return {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
 def test_a_run_is_shown_as_it_was(run: Runner, tmp_path: Path) -> None:
@@ -26,12 +34,16 @@ def test_a_run_is_shown_as_it_was(run: Runner, tmp_path: Path) -> None:
     assert [line["event"] for line in found["happened"]].count("ClientJoined") == 2
     assert found["metrics"]["records-out-total"] == result.rows_out
 
+    assert documented("in `--json`") == set(found)
+
     shown = run("inspect-run", "run")
     assert shown.code == 0
     for text in ("joined (", "1,500 rows in", "The assignment, generation 1", "2 clients are there", "records-lag"):
         assert text in shown.out
 
     log = run("inspect-run", "run", "--log").lines
+    commits = next(line for line in log if line["event"] == "Commits")
+    assert documented("in a line `Commits`") == set(commits) - {"at", "event"}
     assert log[-1] == {"at": log[-1]["at"], "event": "Metrics", "metrics": found["metrics"]}
     (state,) = found["states"]
     planned = run("plan", state, "--assignor", "sticky", "--json")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from task_assignor.cli.output import write_readable_json
+from task_assignor.cli.output import survive_any_text, write_json_text, write_readable_json
 from tests.cli.conftest import Runner
 from tests.sdk.documents import FIRST, SECOND, document
 
@@ -46,6 +48,18 @@ def test_json_for_people_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(text) == value
     assert "größe" in text
     assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1"])
+def test_json_stays_json_where_standard_output_is_not_utf_8(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    r"""Its escapes were those of Python, as `\xfc`, which no reader of JSON takes, or its bytes no UTF-8."""
+    value = {"größe": "\U0001f600"}
+    for write in (write_readable_json, lambda found: write_json_text(json.dumps(found, ensure_ascii=False))):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
+        survive_any_text()
+        write(value)
+        assert json.loads(written.getvalue()) == value
 
 
 def test_the_help_of_a_command_is_broken_where_the_terminal_ends(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

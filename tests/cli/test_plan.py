@@ -293,6 +293,7 @@ def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written)
             ["-a", "stream-join", "--set", "stream.join.groups=1;1"],
             ["Error: The setting stream.join.groups ('1;1') must be groups that name sub-topology 1 once.\n"],
         ),
+        (["--set", "sasl.password:tiger"], ["Error: What follows --set ([hidden]) must be KEY=VALUE"]),
         (["--set", "=1"], ["('=1') must be KEY=VALUE"]),
         (["--set", "a=1", "--set", "a=2"], ["The setting a ('2') must be given once"]),
         (

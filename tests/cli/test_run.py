@@ -232,6 +232,7 @@ def test_a_wrong_setting_is_told_with_its_line_of_the_file(run: Runner, tmp_path
         (["gone.py", "--pinned", "--master", "processes"], "--pinned is for Spark, which this run does not start."),
         (["gone.py", "--pinned", "--master", "local", "--until", "stopped"], "--pinned is for bounded runs"),
         (["gone.py", "--until", "tomorrow"], "The --until ('tomorrow') must be 'available-now' or 'stopped'."),
+        (["gone.py", "--conf", "spark.ssl.keyPassword:tiger"], "What follows --conf ([hidden]) must be KEY=VALUE"),
         (["gone.py", "--master", "processes", "--conf", "a"], "What follows --conf ('a') must be KEY=VALUE"),
     ],
 )
@@ -265,3 +266,16 @@ def test_that_spark_starts_is_said_before_it_does(run: Runner, tmp_path: Path, m
     monkeypatch.setattr(room, "spark_session", fail)
     done = run("run", write_app(tmp_path, "doubling"), "--master", "local[3,1000]")
     assert (done.code, done.err) == (2, "Spark starts with the master local[3,1000].\nError: none here\n")
+
+
+@pytest.mark.parametrize("command", [["run", "unheard.py"], ["run", "unheard.py", "--json"], ["demo"]])
+def test_where_nobody_can_be_told_nothing_is_done(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """A run was done and failed at its last line, and the demo ended as if somebody had seen it."""
+    write_app(tmp_path, "unheard")
+    before = set(tmp_path.iterdir())
+    monkeypatch.setattr(sys, "stdout", None)
+    done = run(*command)
+    assert (done.code, done.err) == (2, "Error: Standard output cannot be written: it is closed.\n")
+    assert set(tmp_path.iterdir()) == before

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +19,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.metrics import NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 from prometheus_client.parser import text_string_to_metric_families
 
 from task_assignor.runtime import (
@@ -184,6 +189,39 @@ def test_they_are_served_on_a_port_of_this_machine() -> None:
             pass
 
 
+def _then(call: Callable[..., None], event: threading.Event) -> Callable[..., None]:
+    def both(*arguments: Any) -> None:
+        call(*arguments)
+        event.set()
+
+    return both
+
+
+def test_who_knocks_and_goes_away_or_says_nothing_leaves_no_trace(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look whether the port is open was a traceback in the middle of the screen, and a silent one kept its thread for ever."""
+    monkeypatch.setattr(metrics_export, "_LONGEST_REQUEST_S", 0.05)
+    failed = threading.Event()
+    monkeypatch.setattr(metrics_export._Server, "handle_error", _then(metrics_export._Server.handle_error, failed))
+    with metrics_on_port(Metrics("shop")) as port, socket.create_connection(("127.0.0.1", port)) as silent:
+        with socket.create_connection(("127.0.0.1", port)) as gone:
+            # Its end is a reset.
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        silent.settimeout(60)
+        assert silent.recv(1) == b""
+        assert failed.wait(60)
+    assert capsys.readouterr().err == ""
+
+
+def test_they_are_served_on_an_address_of_ipv6() -> None:
+    with (
+        metrics_on_port(a_run(), host="::1") as port,
+        urllib.request.urlopen(f"http://[::1]:{port}/metrics.json", timeout=60) as answer,
+    ):
+        assert json.load(answer)["records-lag-sum"] == 49
+
+
 @pytest.mark.parametrize("export", [metrics_on_port, metrics_in_file, metrics_to_opentelemetry])
 def test_an_application_in_place_of_its_metrics_is_told(export: Any, tmp_path: Path) -> None:
     """It was taken; who asked for them later got nothing."""
@@ -201,6 +239,8 @@ def test_an_application_in_place_of_its_metrics_is_told(export: Any, tmp_path: P
         (metrics_on_port, (True,), r"The port \(True\) for metrics must be an int"),
         (metrics_on_port, (70_000,), r"The port \(70000\) for metrics must be an int"),
         (metrics_on_port, (0, None), r"The host \(None\) for metrics must be a str"),
+        (metrics_on_port, (0, "a\0b"), "Metrics cannot be served on a"),
+        (metrics_on_port, (0, "ä" * 80), "Metrics cannot be served on ä"),
         (metrics_in_file, (None,), r"The file for metrics \(None\) must be a path"),
         (metrics_in_file, ("a\0b",), r"The file for metrics \('a.*b'\) must be a path"),
     ],
@@ -234,27 +274,50 @@ def test_a_file_is_not_written_without_a_pause(tmp_path: Path, every_s: Any) -> 
         pass
 
 
-def test_opentelemetry_sees_the_same() -> None:
-    metrics = a_run()
-    reader = InMemoryMetricReader()
-    provider = MeterProvider([reader], shutdown_on_exit=False)
-    metrics_to_opentelemetry(metrics, provider.get_meter("test"))
+def _seen(reader: InMemoryMetricReader) -> dict[str, dict[tuple[str, ...], float]]:
+    """What OpenTelemetry reads: metric -> labels, sorted by their names -> value."""
     data = reader.get_metrics_data()
     assert data is not None
-    found = {
-        metric.name: {_label(point): point.value for point in metric.data.data_points if hasattr(point, "value")}
+    return {
+        metric.name: {
+            tuple(str(value) for _, value in sorted((point.attributes or {}).items())): point.value
+            for point in metric.data.data_points
+            if isinstance(point, NumberDataPoint)
+        }
         for resource in data.resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
     }
+
+
+def test_opentelemetry_sees_the_same_of_every_application() -> None:
+    """Of a second one in a process, and of one that was made anew, it saw nothing, and said so nowhere."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    for metrics in (Metrics('shop "1"'), Metrics("other"), a_run()):
+        metrics_to_opentelemetry(metrics, provider.get_meter("test"))
+    found = _seen(reader)
     provider.shutdown()
-    assert found["process-total"] == {"a": 50, "b": 10}
-    assert found["records-lag-sum"] == {"": 49}
+    assert found["process-total"] == {('shop "1"', "a"): 50, ('shop "1"', "b"): 10}
+    assert found["records-lag-sum"] == {("other",): 0, ('shop "1"',): 49}
+    assert found["records-lag"]['shop "1"', "1", "0_1", "orders"] == 9
     assert all(math.isfinite(value) for values in found.values() for value in values.values())
 
 
-def _label(point: Any) -> str:
-    return next((str(value) for key, value in point.attributes.items() if key != "application_id"), "")
+def test_opentelemetry_sees_those_that_are_there_before_its_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until there is one each meter is another object; later they are one, which takes instruments of a name once."""
+    meters: list[str] = []
+
+    def get_meter(name: str) -> NoOpMeter:
+        meters.append(name)
+        return NoOpMeter(name)
+
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", get_meter)
+    metrics_export._own_meter.cache_clear()
+    for application_id in ("a", "b"):
+        metrics_to_opentelemetry(Metrics(application_id))
+    metrics_export._own_meter.cache_clear()
+    assert meters == ["task_assignor"]
 
 
 def test_a_disk_that_does_not_answer_is_not_waited_for_without_end(
@@ -267,3 +330,23 @@ def test_a_disk_that_does_not_answer_is_not_waited_for_without_end(
         monkeypatch.setattr(metrics_export, "replace_file", lambda *_: answers.wait())
     answers.set()
     assert "is perhaps not the last" in caplog.text
+
+
+def test_a_disk_that_is_full_for_days_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was a line every five seconds."""
+    tries = iter(range(5))
+    enough = threading.Event()
+
+    def full(*_: object) -> None:
+        if next(tries, None) is None:
+            enough.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with metrics_in_file(Metrics("shop"), tmp_path / "m.prom", every_s=0.001):
+        monkeypatch.setattr(metrics_export, "replace_file", full)
+        assert enough.wait(60)
+    assert [record.levelname for record in caplog.records if "m.prom cannot be written" in record.message] == [
+        "WARNING"
+    ]

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from task_assignor.runtime import BatchesCommitted, Rebalanced, ResultRefused, RunStopping
+import pytest
+
+from task_assignor.runtime import (
+    BatchesCommitted,
+    CommitLogException,
+    Rebalanced,
+    ResultRefused,
+    RunEvent,
+    RunStopping,
+)
 from task_assignor.runtime.manifests import Manifests
 from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.recorder import Recorder
-from task_assignor.runtime.run_log import RunLog
+from task_assignor.runtime.run_log import RunLog, read_log
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_storage import MemoryStorage
 
@@ -73,3 +82,24 @@ def test_a_result_tells_what_was_in_kafka_already(tmp_path: Path) -> None:
     result = recorder.result("shop", "run", 2)
     assert (result.rows_in, result.rows_out, result.batches_found, result.rows_found) == (30, 2, 1, 20)
     assert ". What was made of 20 rows of these was in Kafka already (1 batch): it is not written again" in str(result)
+
+
+@pytest.mark.parametrize("error", [ValueError("no room"), CommitLogException("no room"), KeyboardInterrupt("no room")])
+def test_whatever_ends_a_run_is_in_its_log_and_counted_once(tmp_path: Path, error: BaseException) -> None:
+    """A listener's own error, and one that came when all rows were processed, were neither there nor in the metrics."""
+    storage = MemoryStorage()
+    log = RunLog(storage, "shop", 1)
+    told: list[RunEvent] = []
+    lines: list[str] = []
+    metrics = Metrics("shop")
+    recorder = Recorder(told.append, lines.append, metrics, log, Manifests(str(tmp_path), 1, [], log.document))
+    with pytest.raises(type(error)), recorder.telling_failures(), recorder.telling_failures():
+        raise error
+    recorder.close()
+    log.close()
+    (failed,) = (line["message"] for line in read_log(storage) if line["event"] == "RunFailed")
+    assert "no room" in failed
+    assert metrics.to_json()["failed-runs-total"] == 1
+    # Those who may have raised it are not asked again.
+    is_ours = isinstance(error, CommitLogException)
+    assert (len(told), len(lines)) == ((1, 2) if is_ours else (0, 0))

@@ -46,6 +46,20 @@ def test_a_run_leaves_its_log_its_metrics_and_the_states_of_its_assignor(tmp_pat
     assert {line["event"] for line in read_log(storage)} >= {"RunFinished", "Metrics"}
 
 
+def test_a_run_that_its_listener_ends_says_so_in_its_log(tmp_path: Path) -> None:
+    """It just broke off there."""
+    write_streams(tmp_path / "topics", rows=10, keys=5)
+
+    def listener(_: object) -> None:
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        application(tmp_path, count_topology()).run(listener)
+    failed, metrics = list(read_log(LocalStorage(tmp_path / "run")))[-2:]
+    assert failed["message"].startswith("ValueError: enough (tests.runtime.test_run_log.")
+    assert metrics["metrics"]["failed-runs-total"] == 1
+
+
 def test_log_and_states_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_log, "_GATHERED_S", 0.0)
     monkeypatch.setattr(run_log, "PART_BYTES", 100)

@@ -80,6 +80,7 @@ def _spawned() -> LocalProcessLauncher:
         (trouble.Speechless, "__str__ raised SystemExit", "raise SpeechlessError"),
         (trouble.Ambiguous, "AmbiguousError: too many values", 'raise AmbiguousError("too many values")'),
         (trouble.Talks, "characters left out", 'raise ValueError("x" * 100_000_000)'),
+        (trouble.CountsBack, "given were 'rows' and -1", 'context.count("rows", -1)'),
         (trouble.Counts, "TopologyException: A counter has a text as name", 'context.count("rows", threading.Lock())'),
     ],
 )

@@ -110,6 +110,13 @@ class Counts(Troubled):
         context.count("rows", threading.Lock())  # type: ignore[arg-type]
 
 
+class CountsBack(Troubled):
+    """Takes back what it has counted."""
+
+    def trouble(self, context: TaskContext) -> None:
+        context.count("rows", -1)
+
+
 class Hangs(Troubled):
     """Waits for what does not come."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
+import sys
 import time
 from types import SimpleNamespace
 
@@ -15,6 +17,7 @@ from task_assignor.runtime import (
     ClientJoined,
     ClientLeft,
     ClientLost,
+    ClientProgress,
     ClientTasks,
     Rebalanced,
     RunEvent,
@@ -25,6 +28,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.screen import RunScreen, run_screen
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import show_messages
 
 TASKS = tuple(TaskId(0, partition) for partition in range(4))
 
@@ -149,6 +153,51 @@ def test_a_narrow_terminal_breaks_lines_between_words() -> None:
     lines = text.splitlines()
     assert (len(lines), max(map(len, lines)) <= 44) == (3, True)
     assert " ".join(text.split()[2:]) == reason
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stderr", [_Terminal(), io.StringIO()])
+def test_messages_go_above_the_table_or_to_the_file_that_standard_error_is(
+    monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO
+) -> None:
+    """They tore the table, which wiped some of them away; and in a file they were missing."""
+    stdout = _Terminal()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    (handler,) = _handlers_made(monkeypatch)
+    with RunScreen(Console(file=stdout, force_terminal=True)):
+        handler.emit(logging.makeLogRecord({"msg": "a message"}))
+        sys.stderr.write("a warning\n")
+    is_above = stderr.isatty()
+    for text in ("a message\n", "a warning\n"):
+        assert (text in stdout.getvalue(), text in stderr.getvalue()) == (is_above, not is_above)
+
+
+def _handlers_made(monkeypatch: pytest.MonkeyPatch) -> list[logging.Handler]:
+    """What `show_messages` would have Python use, if it was not for pytest's own handlers."""
+    made: list[logging.Handler] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda *, handlers, **_: made.extend(handlers))
+    show_messages()
+    return made
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_a_narrow_table_cuts_neither_names_nor_numbers(width: int) -> None:
+    """Clients of long names, or all in a narrow terminal, looked alike: `cli…`; and 123,456 like 12."""
+    names = [f"shop-streams-7f9c9d8b7c-abcde-eu-west-{number}" for number in (1, 2)]
+    before = {name: ClientTasks((task,)) for name, task in zip(names, TASKS, strict=False)}
+    events: list[RunEvent] = [*(joined(name, 1) for name in names), Rebalanced(1, "2 clients are there", before)]
+    events += [Rebalanced(2, "1 lost", {names[1]: ClientTasks(TASKS[:2])})]
+    events += [ClientProgress(names[1], (), (), 0, 0, 123_456)]
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=width, force_terminal=True, no_color=True))
+    with screen:
+        for event in events:
+            screen.show(event)
+    assert "…" not in file.getvalue()
 
 
 def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:

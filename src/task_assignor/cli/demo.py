@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from task_assignor.cli.options import set_option
+from task_assignor.cli.output import check_stdout_is_open
 from task_assignor.cli.planning import STANDBYS_KEY, make_current_folder_importable, parse_settings
 from task_assignor.sdk import StreamsConfig
 
@@ -34,6 +35,7 @@ def demo(
     """Join New York's flights of 2013 with the weather on a local Spark, and kill a client on the way."""
     from task_assignor.demo import run_demo
 
+    check_stdout_is_open()
     make_current_folder_importable()
     given = {
         "application.id": "flights",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ BAD_INPUT = 2
 NOBODY_READS = 128 + signal.SIGPIPE
 
 _STDOUT, _STDERR = 1, 2
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _ROOM = 72
 """Columns that a table gets in the narrowest of terminals, if it needs them; only beyond them its cells are folded."""
@@ -104,10 +107,18 @@ def write_json(value: object) -> None:
     write_as_it_is(json.dumps(value, separators=(",", ":")))
 
 
+def write_json_text(text: str, stdout: TextIO | None = None) -> None:
+    """What is JSON already, as `write_as_it_is` does. Where standard output is not UTF-8, which JSON is, it is all ASCII."""
+    encoding = (stdout or sys.stdout or io.StringIO()).encoding or "utf-8"
+    if codecs.lookup(encoding).name != "utf-8":
+        text = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    write_as_it_is(text, stdout)
+
+
 def write_readable_json(value: object) -> None:
     """A value as JSON for people: in lines, names as they are."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    write_as_it_is("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
+    write_json_text("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
 
 
 def write_pretty(*parts: RenderableType) -> None:

@@ -53,12 +53,7 @@ def parse_settings(texts: Iterable[str], assignor: str | None, standbys: int | N
     by_option = frozenset(settings)
     problems = []
     for text in texts:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not key or not equals:
-            raise ConfigException(
-                f"What follows --set ({shown(text)}) must be KEY=VALUE, such as num.standby.replicas=1."
-            )
+        key, value = key_and_value("--set", text, "num.standby.replicas=1")
         if key in settings:
             option = f" with {options[key][0]}" if key in by_option else ""
             problems.append(
@@ -69,6 +64,21 @@ def parse_settings(texts: Iterable[str], assignor: str | None, standbys: int | N
     if problems:
         raise ConfigException.of(problems)
     return settings
+
+
+def key_and_value(option: str, text: str, example: str) -> tuple[str, str]:
+    """What follows an option that takes `KEY=VALUE`.
+
+    Raises:
+        ConfigException: it is something else.
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not key or not equals:
+        raise ConfigException(
+            f"What follows {option} ({shown(visible(text, text))}) must be KEY=VALUE, such as {example}."
+        )
+    return key, value
 
 
 def read_settings(path: Path) -> tuple[dict[str, object], dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from task_assignor.cli.load import load_application
-from task_assignor.cli.output import FINE, keep_stdout_for_answers, survive_any_text, write_as_it_is
+from task_assignor.cli.output import FINE, keep_stdout_for_answers, survive_any_text, write_json_text
 
 _AT_ONCE: Final = 10_000
 
@@ -39,5 +39,5 @@ def read_store(
 
     for batch in application.read_store(store, partitions or None).to_batches(max_chunksize=_AT_ONCE):
         for row in batch.to_pylist():
-            write_as_it_is(as_json(row))
+            write_json_text(as_json(row))
     raise typer.Exit(FINE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from collections.abc import Iterator
@@ -19,12 +18,13 @@ from task_assignor.cli.output import (
     keep_stdout_for_answers,
     others_code,
     survive_any_text,
-    write_as_it_is,
+    write_json_text,
     write_line,
     write_to_stderr,
 )
-from task_assignor.cli.planning import parse_settings, read_settings
+from task_assignor.cli.planning import key_and_value, parse_settings, read_settings
 from task_assignor.sdk import ConfigException, StreamsConfig
+from task_assignor.sdk.logs import show_messages
 from task_assignor.sdk.text import counted, printable, shown
 
 if TYPE_CHECKING:
@@ -98,11 +98,13 @@ def run(
 
     Exit code 0: all rows are processed, or SIGTERM ended it. 2: it failed. 130: Ctrl-C ended it.
     """
+    # What comes of it is told at the end, when it is too late to find nobody there.
+    check_stdout_is_open()
     if as_json:
         keep_stdout_for_answers()
     survive_any_text()
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        show_messages()
     goes_until = _until(until)
     conf = _spark_conf(spark_conf or [], master)
     if pinned:
@@ -152,14 +154,7 @@ def _check_pinned(master: str | None, until: str) -> None:
 
 
 def _spark_conf(texts: list[str], master: str | None) -> dict[str, str]:
-    conf = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise ConfigException(
-                f"What follows --conf ({shown(text)}) must be KEY=VALUE, such as spark.ui.enabled=true."
-            )
-        conf[key] = value
+    conf = dict(key_and_value("--conf", text, "spark.ui.enabled=true") for text in texts)
     if conf and (master is None or master == PROCESSES):
         raise ConfigException("--conf is for Spark, which this run does not start. Maybe add --master local[3,1000].")
     return conf
@@ -220,10 +215,9 @@ def _run(application: StreamsApplication, until: Literal["available_now", "stopp
     from task_assignor.screen import RunScreen
 
     if as_json:
-        check_stdout_is_open()
         answers = sys.stdout
         with others_code():
-            result = application.run(until=until, on_line=lambda line: write_as_it_is(line, answers))
+            result = application.run(until=until, on_line=lambda line: write_json_text(line, answers))
     else:
         with others_code(may_print=True), RunScreen() as screen:
             # Until they have joined there is nothing else to tell, which takes some seconds.

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from task_assignor.sdk import ConfigException, MissingExtraException, ProcessId, StreamsConfig, StreamsException
+from task_assignor.sdk.logs import show_messages
 from task_assignor.sdk.once import name_once
 from task_assignor.sdk.text import counted
 
@@ -68,7 +69,7 @@ def run_demo(
     from task_assignor.screen import make_console
 
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        show_messages()
     else:
         warn_of_settings_only()
     with prepared_folder(folder):

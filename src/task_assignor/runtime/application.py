@@ -24,10 +24,7 @@ from task_assignor.runtime.identity import identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
 from task_assignor.runtime.log import Log, Topics
 from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.events import (
-    RunEvent,
-    RunFailed,
-)
+from task_assignor.runtime.machines.events import RunEvent
 from task_assignor.runtime.machines.patience import NEVER
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import CommitRecord
@@ -56,7 +53,7 @@ from task_assignor.runtime.topology import Topology
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import shown, with_notes
+from task_assignor.sdk.text import shown
 
 _log = logger_of(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
@@ -289,7 +286,7 @@ class StreamsApplication:
         once, by KeyboardInterrupt. Either way the next run goes on after the last committed batch.
 
         Args:
-            on_event: told of everything that happens, in the calling thread; it should be quick.
+            on_event: told of everything that happens, in the calling thread; it should be quick. What it raises ends the run.
             until: when it ends. "available_now": when all rows are processed that the topics had when it began.
                 "stopped": when somebody stops it; rows that come while it runs are processed as they come. A function of
                 events: the same, and the run is stopped after the first event of which it is true.
@@ -334,8 +331,7 @@ class StreamsApplication:
                 recorder = Recorder(
                     self._told(on_event, until), on_line, self._metrics, log, self._manifests(log, opening.epoch)
                 )
-                # A listener that has raised may do so again at the end.
-                with closing(recorder), alone_with(self._launcher):
+                with closing(recorder), recorder.telling_failures(), alone_with(self._launcher):
                     self._run(run.run_id, commits, opening, progress, recorder, log, waits, is_continuous=is_continuous)
                     if not is_continuous:
                         # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
@@ -494,9 +490,6 @@ class StreamsApplication:
                 )
                 clients.end_absent()
                 is_done = True
-            except StreamsException as failure:
-                recorder(RunFailed(with_notes(failure)))
-                raise
             finally:
                 # Closing the connections tells clients that were not told otherwise.
                 server.close()

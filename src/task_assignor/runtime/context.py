@@ -205,13 +205,16 @@ class TaskContext:
         `late` and `bad_records` are those of records that are left out: whoever adds to them adds to the metrics of these.
 
         Raises:
-            TopologyException: the name is no text, or the number is not whole.
+            TopologyException: the name is no text, or the number is not whole, or less than 0.
         """
         try:
+            if operator.index(number) < 0:
+                # What a metric of its kind goes back by counts as a new beginning.
+                raise TypeError
             self._counters[str.__str__(name)] = self._counters.get(name, 0) + operator.index(number)
         except TypeError:
             raise TopologyException(
-                f"A counter has a text as name and counts in whole numbers; given were {shown(name)} and {shown(number)}."
+                f"A counter has a text as name and counts on, in whole numbers; given were {shown(name)} and {shown(number)}."
             ) from None
 
     def in_time_order(self, batch: Mapping[str, pa.Table]) -> dict[str, npt.NDArray[np.int64]]:

@@ -280,14 +280,18 @@ class Metrics:
 
     # What is asked.
 
-    def samples(self) -> list[Sample]:
-        """The values now, metric by metric, labels sorted. A metric with a label has no value before its first."""
+    def samples(self, *wanted: Metric) -> list[Sample]:
+        """The values now, metric by metric, labels sorted. A metric with a label has no value before its first.
+
+        Args:
+            wanted: of these metrics; none: of all.
+        """
         with self._lock:
             now = time.monotonic()
-            found = {metric.name: dict(self._found(metric.name, now)) for metric in METRICS}
+            found = {metric.name: dict(self._found(metric.name, now)) for metric in wanted or METRICS}
         return [
             Sample(metric, label, value)
-            for metric in METRICS
+            for metric in wanted or METRICS
             for label, value in sorted((found[metric.name] if metric.label else {"": 0, **found[metric.name]}).items())
         ]
 

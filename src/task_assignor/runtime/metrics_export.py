@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
-from task_assignor.runtime.metrics import METRICS, Metrics, labels_of
+from task_assignor.runtime.metrics import METRICS, Metric, Metrics, labels_of
 from task_assignor.sdk import ConfigException, MissingExtraException
 from task_assignor.sdk.files import replace_file
 from task_assignor.sdk.integers import is_whole
@@ -25,9 +29,21 @@ _FILE_EVERY_S: Final = 5.0
 _LAST_PORT: Final = 65_535
 _LONGEST_END_S: Final = 30.0
 """At the end the last file is waited for so long."""
+_LONGEST_REQUEST_S: Final = 10.0
+"""Who says nothing for so long is not listened to any more."""
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_SHOWN: Final[WeakKeyDictionary[Any, dict[str, Metrics]]] = WeakKeyDictionary()
+"""Meter -> `application.id` -> what it shows. A meter takes the instruments of a name once, and says nothing of those that it leaves out."""
 
 _log = logger_of(__name__)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        # Who looks whether a port is open goes away without a word.
+        _log.debug("metrics: a request has failed", exc_info=True)
 
 
 @contextmanager
@@ -37,7 +53,7 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
     Args:
         metrics: the metrics.
         port: the port; 0: any that is free.
-        host: address to listen on; the default is seen from this machine only.
+        host: address to listen on, of IPv4 or IPv6; the default is seen from this machine only.
 
     Yields:
         The port.
@@ -47,6 +63,8 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
     """
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = _LONGEST_REQUEST_S
+
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path in ("/", "/metrics"):
@@ -74,11 +92,14 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
         raise ConfigException(
             f"The host ({shown(host)}) for metrics must be a str. Maybe '0.0.0.0', for all addresses."
         )
+
+    class Server(_Server):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
-    except (OSError, UnicodeError) as error:
+        server = Server((host, port), Handler)
+    except (OSError, TypeError, UnicodeError) as error:
         raise ConfigException(f"Metrics cannot be served on {host}:{port}: {error}. Maybe another port.") from error
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="metrics-port", daemon=True).start()
     try:
         yield int(server.server_address[1])
@@ -100,7 +121,7 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
         every_s: how often, seconds.
 
     Raises:
-        ConfigException: these are no metrics, this is no time, or the file cannot be written at the beginning. If that fails later, it is logged, and tried again.
+        ConfigException: these are no metrics, this is no time, or the file cannot be written at the beginning. If that fails later, it is logged once, and tried again.
     """
     _check(metrics)
     if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not 0 < every_s <= threading.TIMEOUT_MAX:
@@ -119,12 +140,16 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
     over = threading.Event()
 
     def write() -> None:
+        level = logging.WARNING
         while True:
             is_over = over.wait(every_s)
             try:
                 replace_file(file, metrics.to_prometheus().encode())
+                level = logging.WARNING
             except OSError as error:
-                _log.warning("The file for metrics %s cannot be written: %s", file, error)
+                _log.log(level, "The file for metrics %s cannot be written; it is tried again: %s", file, error)
+                # Once: a disk may be full for days.
+                level = logging.DEBUG
             if is_over:
                 return
 
@@ -146,7 +171,8 @@ def metrics_in_file(metrics: Metrics, path: str | os.PathLike[str], every_s: flo
 def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> None:
     """Show metrics to OpenTelemetry: an observable counter or gauge for each, under its name, with its labels as attributes.
 
-    What reads them, and where they go, says the `MeterProvider` that the application sets up with OpenTelemetry's SDK.
+    What reads them, and where they go, says the `MeterProvider` that the application sets up with OpenTelemetry's SDK. A meter
+    shows any number of applications; of two of one `application.id` the one that is given last.
 
     Args:
         metrics: the metrics.
@@ -158,26 +184,38 @@ def metrics_to_opentelemetry(metrics: Metrics, meter: Meter | None = None) -> No
     """
     _check(metrics)
     try:
-        from opentelemetry.metrics import Observation, get_meter
+        from opentelemetry.metrics import Observation
     except ImportError as error:
         raise MissingExtraException("otel", "metrics_to_opentelemetry", "opentelemetry") from error
-    meter = get_meter("task_assignor") if meter is None else meter
+    meter = _own_meter() if meter is None else meter
     if not hasattr(meter, "create_observable_gauge"):
         raise ConfigException(
             f"The meter ({shown(meter)}) must be one of OpenTelemetry, or None: the one of this package."
         )
+    if meter in _SHOWN:
+        _SHOWN[meter][metrics.application_id] = metrics
+        return
+    applications = _SHOWN[meter] = {metrics.application_id: metrics}
 
-    def observe(name: str) -> Any:
+    def observe(metric: Metric) -> Any:
         def callback(_: CallbackOptions) -> Iterable[Observation]:
-            for sample in metrics.samples():
-                if sample.metric.name == name:
-                    yield Observation(sample.value, dict(labels_of(sample, metrics.application_id)))
+            for application_id, found in list(applications.items()):
+                for sample in found.samples(metric):
+                    yield Observation(sample.value, dict(labels_of(sample, application_id)))
 
         return callback
 
     for metric in METRICS:
         make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
-        make(metric.name, [observe(metric.name)], description=metric.help)
+        make(metric.name, [observe(metric)], description=metric.help)
+
+
+@cache
+def _own_meter() -> Meter:
+    """One for all: before there is a provider, each that is asked for is another object, and becomes the same later."""
+    from opentelemetry.metrics import get_meter
+
+    return get_meter("task_assignor")
 
 
 def _check(metrics: object) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from task_assignor.runtime.machines.events import (
     Rebalanced,
     ResultRefused,
     RunEvent,
+    RunFailed,
     RunStopping,
     TaskRestored,
 )
@@ -30,8 +32,9 @@ from task_assignor.runtime.outputs import read_output
 from task_assignor.runtime.run_log import RunLog
 from task_assignor.runtime.shells.server import Clock
 from task_assignor.runtime.steps import parent_only
+from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import counted, duration
+from task_assignor.sdk.text import counted, duration, failure_at, with_notes
 
 _log = logger_of(__name__)
 _MEASURED_EVERY_S: Final = 60.0
@@ -144,6 +147,7 @@ class Recorder:
         self._measured = time.monotonic()
         self._events: dict[type[RunEvent], deque[Any]] = defaultdict(partial(deque, maxlen=_KEPT_EVENTS))
         self._counts: Counter[str] = Counter()
+        self._has_failed = False
         self.rows_in = 0
         self.rows_out = 0
         self.batches = 0
@@ -170,6 +174,8 @@ class Recorder:
                 self.rows_found += sum(event.found.values())
             case RunStopping():
                 self.stopped = event.reason
+            case RunFailed():
+                self._has_failed = True
         if isinstance(event, (Rebalanced, TaskRestored, ClientLost, ResultRefused)):
             self._events[type(event)].append(event)
             self._counts[type(event).__name__] += 1
@@ -180,6 +186,20 @@ class Recorder:
         if self._on_event is not None:
             with parent_only():
                 self._on_event(event)
+
+    @contextmanager
+    def telling_failures(self) -> Iterator[None]:
+        """What ends the run is told, if it was not: to everyone, or, where a listener may have raised it, to the log and the metrics."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, StreamsException):
+                # It may do so again.
+                self._on_event = None
+                del self._sinks[1:]
+            if not self._has_failed:
+                self(RunFailed(with_notes(error) if isinstance(error, StreamsException) else failure_at(error)))
+            raise
 
     def committed(self, record: CommitRecord, seconds: float) -> None:
         """A record was written, in this time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +78,14 @@ class RunScreen:
         self._restores = _Restores()
         self._next_step = 1
         self._told = self._begin
-        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._progress)
+        self._live = Live(
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            # What goes to a file shall go on to do so.
+            redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),
+            get_renderable=self._progress,
+        )
 
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
@@ -219,7 +227,7 @@ class RunScreen:
         table = Table(title=f"The assignment, generation {self._generation}", title_justify="left", show_lines=True)
         came = [move for move in moves if move.source]
         for column in ("client", "active tasks", "standby tasks", *(("came here from, and why",) if came else ())):
-            table.add_column(column)
+            table.add_column(column, overflow="fold")
         for client, tasks in sorted(self._assignment.items()):
             row = [f"{client}\n{_short(self._attempts.get(client, ''))}", ranges(tasks.active), ranges(tasks.standby)]
             if came:
@@ -237,9 +245,10 @@ class RunScreen:
             f"generation {self._generation}",
         )
         table = Table()
-        table.add_column("client")
+        # A terminal that is too narrow shall cut neither names, which begin alike, nor numbers.
+        table.add_column("client", overflow="fold")
         for column in ("active", "standby", "rows/s", "restored rows", "standby lag"):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", overflow="fold")
         rates = self._rates(time.monotonic())
         for client in sorted(self._attempts):
             tasks = self._assignment.get(client, ClientTasks())

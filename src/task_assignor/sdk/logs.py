@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 from task_assignor.sdk.text import printable_lines
 
@@ -17,6 +19,19 @@ def logger_of(module: str) -> logging.Logger:
     found = logging.getLogger(module)
     found.addFilter(_make_safe)
     return found
+
+
+class _ToStandardError(logging.StreamHandler[Any]):
+    """Writes to what standard error is then: a screen with a table at its end takes its place, or would be torn."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def show_messages() -> None:
+    """Have log messages, of libraries too, on standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", handlers=[_ToStandardError()])
 
 
 def _make_safe(record: logging.LogRecord) -> bool:

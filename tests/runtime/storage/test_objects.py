@@ -176,6 +176,10 @@ def test_what_a_store_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch
         ("s3://b/a/../x", r"must be a URL as in .* without '\?', '#', '%', '\.' and '\.\.'"),
         ("s3://b/a%20b", r"must be a URL as in"),
         ("s3://b/a ", r"must be a URL as in"),
+        (
+            "s3://me:tiger@b/a",
+            r"^The run_dir must be a URL without user and password\. Maybe give them in the env[^:]*$",
+        ),
         ("C:\\runs", r"would be a folder of that name in /.* Maybe the path that it has here, or '\./C:"),
         ("~/runs", r"would be a folder of that name in /.* Maybe Path\('~/runs'\).expanduser\(\)"),
         ("", "must be the path of a folder"),

@@ -14,6 +14,7 @@ from task_assignor.runtime.storage.local import LocalStorage
 from task_assignor.sdk.text import is_url, shown
 
 _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]")
+_WITH_PASSWORD: Final = re.compile(r"[^:/]+://[^/]*:[^/]*@")
 SCHEMES: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure", "abfss": "Azure"}
 """Schemes of the URLs that are supported, and what they mean."""
 _WHOLE: Final = re.compile(r"[a-z0-9]+://[^/?#]+(/(?!\.\.?(/|$))[^/?#%\x00-\x1f\x7f]+)*/?(?<!\s)")
@@ -50,6 +51,11 @@ def address_of(what: str, place: str | Path) -> str:
     text = _text(what, place)
     if not is_url(text):
         return _absolute(what, text)
+    if _WITH_PASSWORD.match(text):
+        # It is named in messages, and in the folder of the run; a store would not have looked at it.
+        raise ValueError(
+            f"The {what} must be a URL without user and password. Maybe give them in the environment; see docs/files.md."
+        )
     scheme = text.partition(":")[0]
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
