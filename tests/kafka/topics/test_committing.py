@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, TopicPartition
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
@@ -27,6 +27,9 @@ class _Message:
 
     def offset(self) -> int:
         return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return TIMESTAMP_CREATE_TIME, 0
 
 
 class FakeProducer:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
@@ -97,6 +97,8 @@ class Batch:
     """Where it has written -> the offset after its last record there; not above 0: Kafka has not said it."""
     refusal: KafkaError | None = attrs.field(default=None, init=False)
     """Why its last record of a partition is not there."""
+    restamped: set[str] = attrs.field(factory=set, init=False)
+    """Topics that give records the time at which they are written, whatever they were given."""
     is_done: bool = attrs.field(default=False, init=False)
     error: BaseException | None = attrs.field(default=None, init=False)
 
@@ -402,6 +404,7 @@ class Committer:
     def _produce(self, producer: Producer, batch: Batch) -> None:
         """Have its records written; where the last one of each partition is, is noted."""
         batch.ends.clear()
+        batch.restamped.clear()
         batch.refusal = None
         last = {(topic, partition): number for number, (topic, _, _, partition, _) in enumerate(batch.records)}
         for number, (topic, value, key, partition, timestamp) in enumerate(batch.records):
@@ -545,10 +548,12 @@ def _tasks(group: Sequence[Batch]) -> str:
 
 
 def _telling(batch: Batch, note: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Notes whether what is written to a place is there, too."""
+    """Notes whether what is written to a place is there, too, and has the time that it was given."""
 
     def tell(error: Any, message: Any) -> None:
         batch.refusal = batch.refusal or error
+        if error is None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+            batch.restamped.add(message.topic())
         note(error, message)
 
     return tell
