@@ -295,10 +295,7 @@ class Committer:
                 with self._alone(KafkaException, SystemError, KafkaClusterException):
                     self._produce(producer, each)
             self._flush(producer, f"write the records of {_tasks(group)}")
-            refusal = next((each.refusal for each in group if each.refusal is not None), None)
-            if refusal is not None and refusal.code() in REFUSED:
-                # Else it would only be known that a record is not there, as after an outage.
-                raise KafkaException(refusal)
+            self._see_refusal(producer, group, permit, what)
             with self._alone():
                 offsets = [offset for each in group for offset in each.offsets(each.ends)]
             is_sure = True
@@ -314,6 +311,22 @@ class Committer:
             raise
         if not is_sure:
             self._make_sure(offsets, what)
+
+    def _see_refusal(self, producer: Producer, group: Sequence[Batch], permit: bytes, what: str) -> None:
+        """Say why records are not there: else it would only be known that they are not, as after an outage.
+
+        Raises:
+            confluent_kafka.KafkaException: why.
+        """
+        found = next(((each, each.refusal) for each in group if each.refusal is not None), None)
+        if found is None:
+            return
+        batch, refusal = found
+        if refusal.code() not in REFUSED:
+            # It may only have come after one that was refused. That is told to who sends offsets, and these are never committed.
+            some = [TopicPartition(*place, 0) for place in batch.before]
+            self._repeat(producer, what, partial(producer.send_offsets_to_transaction, some, permit))
+        raise KafkaException(KafkaError(refusal.code(), refusal.str(), txn_requires_abort=True))
 
     @contextmanager
     def _alone(self, *others: type[Exception]) -> Iterator[None]:
