@@ -14,7 +14,7 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.committing import Batch, Committer
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.runtime.errors import TaskMigratedException
+from task_assignor.runtime.errors import TaskMigratedException, TopicException
 from task_assignor.sdk import TaskId
 
 PATIENCE_S = 60
@@ -158,7 +158,8 @@ def test_one_whose_serde_gives_no_bytes_is_told_and_the_others_are_committed(mon
     value: Any = bytearray(b"v")
     bad.records = [("bad", value, b"k", 0, -1)]
     committer._commit_all([good, bad])
-    assert isinstance(bad.error, TypeError)
+    assert isinstance(bad.error, TopicException)
+    assert "'bad' has the type bytearray. Its serde must make bytes" in str(bad.error)
     assert good.error is None
     assert producer.committed == [["good", "good"]]
     assert producer.aborted == 2

@@ -24,7 +24,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
 from task_assignor.kafka.topics.offsets import committed_offsets
-from task_assignor.runtime.errors import TaskMigratedException
+from task_assignor.runtime.errors import TaskMigratedException, TopicException
 from task_assignor.runtime.steps import others_compute
 from task_assignor.sdk import StreamsException, TaskId
 from task_assignor.sdk.logs import logger_of
@@ -434,6 +434,10 @@ class Committer:
                     patience = patience or self._connection.patience(f"write to the topic {topic}")
                     patience.check()
                     producer.poll(0.1)
+                except TypeError as error:
+                    raise TopicException(
+                        f"A value for the topic {topic!r} has the type {type(value).__name__}. Its serde must make bytes, or None."
+                    ) from error
                 else:
                     break
 

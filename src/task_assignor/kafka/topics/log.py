@@ -19,6 +19,7 @@ from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_reco
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched, Unreadable
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.text import shown
 
 CHECK_S: Final = 5.0
 """While a topic is watched or read, it is looked at so often whether it still is what it was."""
@@ -169,7 +170,12 @@ class KafkaLog:
                 raise SerializationException(
                     f"it has no {field.name!r}, which the topic's schema says is never null", absent
                 )
-        return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+        try:
+            return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+        except pa.ArrowException as error:
+            raise SerializationException(
+                f"{self._topic.serde!r} made columns of other types than the topic's: {error}"
+            ) from None
 
     def _in_values(self, values: Sequence[bytes | None]) -> dict[str, pa.ChunkedArray | pa.Array]:
         """The columns that are in the values."""
@@ -184,6 +190,8 @@ class KafkaLog:
             rows = self._topic.serde.deserialize([value for value in values if value is not None], self._in_value)
         except SerializationException as error:
             raise SerializationException(str(error), there[error.index] if error.index >= 0 else -1) from error
+        if not isinstance(rows, pa.Table | pa.RecordBatch):
+            raise SerializationException(f"{self._topic.serde!r} made {shown(rows)}, which is no Table of PyArrow")
         if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:
             raise SerializationException(
                 f"{self._topic.serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values"

@@ -37,6 +37,11 @@ def records_of(
         values = topic.serde.serialize(rows.drop_columns(list(taken)) if taken else rows)
     except SerializationException as error:
         raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {error}") from error
+    if len(values) != rows.num_rows:
+        raise TopicException(
+            f"The rows for the output {topic.name!r} cannot be written: {topic.serde!r} made {len(values)} values of {rows.num_rows} rows, "
+            "and must make one of each."
+        )
     keys: Sequence[bytes | None] = [None] * rows.num_rows
     places = [own] * rows.num_rows
     if topic.key:
