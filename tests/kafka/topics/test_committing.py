@@ -205,3 +205,20 @@ def test_what_was_made_before_another_producer_began_is_not_committed(monkeypatc
             committer.commit(batch)
         committer.begin()
     assert not producer.committed
+
+
+def test_what_is_refused_while_records_are_still_being_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes on is only told that the state is wrong: it was tried again and again, and said to be another client's doing."""
+
+    def on_offsets(offsets: Sequence[TopicPartition], permit: bytes) -> None:
+        raise KafkaException(KafkaError(KafkaError.INVALID_RECORD, txn_requires_abort=True))
+
+    def produce(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+    producer = FakeProducer(on_offsets=on_offsets)
+    monkeypatch.setattr(producer, "produce", produce)
+    committer = a_committer(producer, monkeypatch)
+    with pytest.raises(KafkaClusterException, match=r"The results of task 0_0 cannot be written: .*\(INVALID_RECORD\)"):
+        committer.commit(a_batch(committer, "a"))
+    assert not producer.committed

@@ -96,7 +96,7 @@ class Batch:
     ends: dict[Place, int] = attrs.field(factory=dict, init=False)
     """Where it has written -> the offset after its last record there; not above 0: Kafka has not said it."""
     refusal: KafkaError | None = attrs.field(default=None, init=False)
-    """Why its last record of a partition is not there."""
+    """Why its last record of a partition is not there, with the topic."""
     restamped: set[str] = attrs.field(factory=set, init=False)
     """Topics that give records the time at which they are written, whatever they were given."""
     is_done: bool = attrs.field(default=False, init=False)
@@ -290,12 +290,18 @@ class Committer:
         self._begun = time.monotonic()
         what = f"commit a batch of {_tasks(group)}"
         try:
-            producer.begin_transaction()
-            for each in group:
-                with self._alone(KafkaException, SystemError, KafkaClusterException):
-                    self._produce(producer, each)
-            self._flush(producer, f"write the records of {_tasks(group)}")
-            self._see_refusal(producer, group, permit, what)
+            try:
+                producer.begin_transaction()
+                for each in group:
+                    with self._alone(KafkaException, SystemError, KafkaClusterException):
+                        self._produce(producer, each)
+                self._flush(producer, f"write the records of {_tasks(group)}")
+                for each in group:
+                    if each.refusal is not None:
+                        # Else it would only be known that a record is not there, as after an outage.
+                        raise KafkaException(each.refusal)
+            except KafkaException as error:
+                raise self._reason(producer, group, permit, what, error) from error
             with self._alone():
                 offsets = [offset for each in group for offset in each.offsets(each.ends)]
             is_sure = True
@@ -312,21 +318,20 @@ class Committer:
         if not is_sure:
             self._make_sure(offsets, what)
 
-    def _see_refusal(self, producer: Producer, group: Sequence[Batch], permit: bytes, what: str) -> None:
-        """Say why records are not there: else it would only be known that they are not, as after an outage.
-
-        Raises:
-            confluent_kafka.KafkaException: why.
-        """
-        found = next(((each, each.refusal) for each in group if each.refusal is not None), None)
-        if found is None:
-            return
-        batch, refusal = found
-        if refusal.code() not in REFUSED:
-            # It may only have come after one that was refused. That is told to who sends offsets, and these are never committed.
-            some = [TopicPartition(*place, 0) for place in batch.before]
+    def _reason(
+        self, producer: Producer, group: Sequence[Batch], permit: bytes, what: str, error: KafkaException
+    ) -> KafkaException:
+        """What a transaction has failed with, where an error may only say that it has: that of a record after one that was refused."""
+        found = error.args[0]
+        if found.code() in REFUSED or found.fatal():
+            return error
+        # Who sends offsets is told; these are never committed.
+        some = [TopicPartition(*place, 0) for each in group for place in each.before]
+        try:
             self._repeat(producer, what, partial(producer.send_offsets_to_transaction, some, permit))
-        raise KafkaException(KafkaError(refusal.code(), refusal.str(), txn_requires_abort=True))
+        except KafkaException as reason:
+            return error if reason.args[0].code() == KafkaError._STATE else reason  # noqa: SLF001
+        return error
 
     @contextmanager
     def _alone(self, *others: type[Exception]) -> Iterator[None]:
@@ -568,7 +573,9 @@ def _telling(batch: Batch, note: Callable[[Any, Any], None]) -> Callable[[Any, A
     """Notes whether what is written to a place is there, too, and has the time that it was given."""
 
     def tell(error: Any, message: Any) -> None:
-        batch.refusal = batch.refusal or error
+        if error is not None and batch.refusal is None:
+            told = f"{error.str()}, in the topic {message.topic()}"
+            batch.refusal = KafkaError(error.code(), told, txn_requires_abort=True)
         if error is None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
             batch.restamped.add(message.topic())
         note(error, message)
