@@ -85,6 +85,14 @@ def test_options_of_login_modules_are_read_in_any_order_and_with_or_without_quot
         ),
         ({"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL"}, 'a login module with username="..."'),
         (
+            {
+                "bootstrap.servers": "a:1",
+                "security.protocol": "SASL_SSL",
+                "sasl.jaas.config": 'M required username="u" password="";',
+            },
+            'a login module with username="..."',
+        ),
+        (
             {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.truststore.location": "trust.jks"},
             "PEM, since Python reads no Java key stores",
         ),
@@ -377,3 +385,20 @@ def test_brokers_of_which_nothing_has_come_yet_are_waited_for_as_long_as_others(
     topics = topics_room.KafkaTopics({"bootstrap.servers": "a:1"}, [], timeout_ms=240_000)
     for given in (topics, pickle.loads(pickle.dumps(topics))):
         assert 230 < given._clients().connection.patience("ask").left_s <= 240
+
+
+@pytest.mark.parametrize("request_ms", ["9", "300001"])
+def test_a_time_that_confluent_kafka_does_not_take_is_refused_at_once(request_ms: str) -> None:
+    """A run began, and ended with an error about socket.timeout.ms, which nobody had given."""
+    topics = pytest.importorskip("task_assignor.kafka.topics")
+    with pytest.raises(
+        ConfigException, match=rf"request.timeout.ms \({request_ms}\) must be 10 to 300000 milliseconds"
+    ):
+        topics.KafkaTopics({"bootstrap.servers": "a:1", "request.timeout.ms": request_ms}, [])
+
+
+def test_a_file_that_is_not_on_this_machine_is_told(tmp_path: Path) -> None:
+    connection = pytest.importorskip("task_assignor.kafka.topics.connection")
+    settings = ClientSettings(("a:1",), security_protocol="SSL", certificate=str(tmp_path / "none.pem"))
+    with pytest.raises(StreamsException, match=r"makes no client for a:1: .*ssl\.certificate\.location failed"):
+        _ = connection.Connection(settings, 1_000).admin

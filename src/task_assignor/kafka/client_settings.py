@@ -34,7 +34,9 @@ UNDERSTOOD: Final = (
 REACH_MS: Final = 15_000
 """So long is a broker looked for at the addresses of a cluster from which nothing has come yet."""
 _LEAST_TRANSACTION_MS: Final = 1_000
-"""librdkafka's limit."""
+_LEAST_REQUEST_MS: Final = 10
+_MOST_REQUEST_MS: Final = 300_000
+"""librdkafka's limits."""
 _SLIP: Final = 0.9
 """None of Kafka's other keys is so much like one of these, but for those with the prefixes of Kafka Streams."""
 _PREFIXES: Final = ("admin.", "consumer.", "producer.", "main.consumer.", "restore.consumer.", "global.consumer.")
@@ -131,7 +133,14 @@ class ClientSettings:
         return found
 
     def for_confluent_kafka(self) -> dict[str, Any]:
-        """The configuration of confluent-kafka's `Consumer`, `Producer` and `AdminClient`."""
+        """The configuration of confluent-kafka's `Consumer`, `Producer` and `AdminClient`.
+
+        Raises:
+            ConfigException: librdkafka does not wait for so short or so long a time.
+        """
+        if not _LEAST_REQUEST_MS <= self.request_timeout_ms <= _MOST_REQUEST_MS:
+            expected = f"{_LEAST_REQUEST_MS} to {_MOST_REQUEST_MS} milliseconds, since confluent-kafka takes no other"
+            raise ConfigException.of([ConfigProblem("request.timeout.ms", self.request_timeout_ms, expected)])
         found: dict[str, Any] = {
             "bootstrap.servers": ",".join(self.bootstrap_servers),
             "socket.timeout.ms": self.request_timeout_ms,
@@ -251,7 +260,7 @@ class _Reading:
             return None, None, "PLAIN"
         mechanism = self._one_of("sasl.mechanism", _MECHANISMS, "PLAIN")
         options = _jaas_options(self._text("sasl.jaas.config") or "")
-        if not {"username", "password"} <= options.keys():
+        if not (options.get("username") and options.get("password")):
             self._refuse(
                 "sasl.jaas.config",
                 "[hidden]" if "sasl.jaas.config" in self._settings else None,

@@ -65,3 +65,20 @@ def test_changes_of_a_window_store_that_gained_a_column_are_read_together() -> N
     assert restored.rows.equals(store.rows)
     assert restored.rows.column("y").to_pylist() == [None, 3.0, None]
     assert (restored.stream_time, restored.expired_before) == (store.stream_time, store.expired_before)
+
+
+def test_no_piece_of_a_window_store_is_larger_than_brokers_take_where_some_rows_are_much_larger() -> None:
+    """They were cut by the mean size of a row, and a few large ones beside each other ended the run."""
+    spec = WindowStoreSpec("s", "at")
+    codec, store = changelog_codec(spec), spec.create()
+    sizes = [150_000 if 1_000 <= number < 1_010 else 1 for number in range(3_000)]
+    store.append(pa.table({"at": range(3_000), "x": ["x" * size for size in sizes]}))
+    changes = store.drain_changes()
+    assert changes is not None
+    records = codec.encode(changes, 7)
+    assert max(len(value or b"") for _, value in records) < 1_000_000
+    assert len({key for key, _ in records}) == len(records)
+    restored = spec.create()
+    restored.apply(codec.decode(records))
+    assert restored.rows is not None
+    assert restored.rows.equals(store.rows)

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, TopicPartition
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.committing import Batch, Committer
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.runtime.errors import TaskMigratedException
+from task_assignor.runtime.errors import TaskMigratedException, TopicException
 from task_assignor.sdk import TaskId
 
 PATIENCE_S = 60
@@ -27,6 +27,9 @@ class _Message:
 
     def offset(self) -> int:
         return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return TIMESTAMP_CREATE_TIME, 0
 
 
 class FakeProducer:
@@ -155,7 +158,8 @@ def test_one_whose_serde_gives_no_bytes_is_told_and_the_others_are_committed(mon
     value: Any = bytearray(b"v")
     bad.records = [("bad", value, b"k", 0, -1)]
     committer._commit_all([good, bad])
-    assert isinstance(bad.error, TypeError)
+    assert isinstance(bad.error, TopicException)
+    assert "'bad' has the type bytearray. Its serde must make bytes" in str(bad.error)
     assert good.error is None
     assert producer.committed == [["good", "good"]]
     assert producer.aborted == 2
@@ -200,4 +204,21 @@ def test_what_was_made_before_another_producer_began_is_not_committed(monkeypatc
         with pytest.raises(TaskMigratedException, match="have begun anew since task 0_0 saw what is committed"):
             committer.commit(batch)
         committer.begin()
+    assert not producer.committed
+
+
+def test_what_is_refused_while_records_are_still_being_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes on is only told that the state is wrong: it was tried again and again, and said to be another client's doing."""
+
+    def on_offsets(offsets: Sequence[TopicPartition], permit: bytes) -> None:
+        raise KafkaException(KafkaError(KafkaError.INVALID_RECORD, txn_requires_abort=True))
+
+    def produce(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+    producer = FakeProducer(on_offsets=on_offsets)
+    monkeypatch.setattr(producer, "produce", produce)
+    committer = a_committer(producer, monkeypatch)
+    with pytest.raises(KafkaClusterException, match=r"The results of task 0_0 cannot be written: .*\(INVALID_RECORD\)"):
+        committer.commit(a_batch(committer, "a"))
     assert not producer.committed

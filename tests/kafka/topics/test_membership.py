@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from task_assignor.kafka.client_settings import ClientSettings
@@ -208,3 +208,18 @@ def test_a_driver_that_no_broker_answers_any_more_says_so(unique: Unique) -> Non
         driver.membership.close()
     assert isinstance(found, KafkaClusterException), found
     assert f"Cannot stay the member of the group {group}: the cluster at" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (KafkaError.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms of the brokers is more than 10000"),
+        (KafkaError.INCONSISTENT_GROUP_PROTOCOL, "another application has this application.id"),
+    ],
+)
+def test_what_brokers_refuse_is_not_waited_for(code: int, advice: str) -> None:
+    """After a minute it was advised to wait longer."""
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    message = SimpleNamespace(error=lambda: KafkaError(code))
+    with pytest.raises(KafkaClusterException, match=rf"Cannot become the member of the group g: .*Maybe {advice}"):
+        Membership(connection, "g", ["t"])._heard(message)

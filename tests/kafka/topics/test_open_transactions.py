@@ -10,11 +10,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics import KafkaTopics, log
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets, held_back
 from task_assignor.runtime import CommitLogException
 from task_assignor.runtime.storage import LocalStorage
 from tests.kafka.broker import KafkaCluster
+from tests.kafka.fixtures import make_topics, wait_until
+from tests.kafka.topics.records import stream_topic
 from tests.kafka.topics.test_sinks import Join
 
 Unique = Callable[[str], str]
@@ -80,3 +83,32 @@ def test_one_of_somebody_else_is_named(kafka_cluster: KafkaCluster, unique: Uniq
     stranger.abort_transaction(60)
     assert committed_offsets(connection, join.application_id, places) == {}
     assert held_back(connection, join.application_id, places) == []
+
+
+def test_of_a_source_that_one_hides_for_long_it_is_said_once(
+    kafka_cluster: KafkaCluster, unique: Unique, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that goes on stood still, and even its lag was 0."""
+    topic = unique("hidden")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=2)
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"{}", partition=1)
+    assert not producer.flush(60)
+    source = KafkaTopics({"bootstrap.servers": kafka_cluster.bootstrap_servers}, [stream_topic(topic)]).open(topic)
+    monkeypatch.setattr(log, "CHECK_S", -1.0)
+    source.refresh()
+    assert "Transactions of others" not in caplog.text
+    monkeypatch.setattr(log, "LONG_S", 0.0)
+    for _ in range(3):
+        source.refresh()
+    assert caplog.text.count(f"hide what comes after offset 0 (partition 1) of the topic {topic} for") == 1
+    producer.commit_transaction(60)
+
+    def is_there() -> bool:
+        source.refresh()
+        return source.end_offsets()[1] > 0
+
+    wait_until(is_there, "the record is there")
+    assert not source._hidden

@@ -367,6 +367,7 @@ def test_one_of_three_brokers_is_killed_and_every_row_is_there_once(unique: Uniq
             join = Join(cluster, unique, rows=2_000, replicas=3)
             # The first one is the controller, which is there once.
             make_topics(join.servers, "lonely", partitions=1, brokers=[[3]])
+            make_topics(join.servers, "both", partitions=1, brokers=[[1, 3]])
             result = join.application(tmp_path / "run", clients=2).run(at_commit(2, lambda: cluster.kill(2)))
             assert not result.lost_clients
             join.check()
@@ -375,6 +376,11 @@ def test_one_of_three_brokers_is_killed_and_every_row_is_there_once(unique: Uniq
             said = "Cannot read the end offsets of the topic lonely, .* answers, but no broker leads lonely-0 now: those that"
             with pytest.raises(KafkaClusterException, match=said):
                 topics.open("lonely").end_offsets()
+            # With min.insync.replicas=2 nothing can be written there: it was only said that the brokers answer, "but not to this".
+            connection = Connection(ClientSettings.of({"bootstrap.servers": join.servers}), 60_000)
+            connection.topics.add("both")
+            said = "not all replicas are in sync of __consumer_offsets (2 of 3), __transaction_state (2 of 3), both (1 of 2):"
+            wait_until(lambda: connection._state_of_brokers(60).startswith(said), "it is said")
     except KafkaUnavailableError as error:
         missing(str(error))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import pyarrow as pa
@@ -10,8 +11,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
-from task_assignor.kafka.topics.committing import Batch, Committer
+from task_assignor.kafka.topics.committing import NOTHING, Batch, Committer
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
@@ -173,3 +175,31 @@ def test_more_offsets_than_brokers_take_at_a_time_are_committed_together(run: Ru
     found = committed_offsets(connection, run.application_id, [(wide, number) for number in range(partitions)])
     assert found == {(wide, number): (number, "m" * 4_000) for number in range(partitions)}
     assert run.rows == 1
+
+
+def test_pieces_that_are_too_large_are_written_smaller_though_another_error_comes_last(run: Run) -> None:
+    """The last record is only out of order then: it was tried again and again, as large as before."""
+    small, values = f"{run.source}-small", [os.urandom(50_000) for _ in range(40)]
+    make_topics(run.servers, small, partitions=1, config={"max.message.bytes": "100000"})
+    connection = Connection(ClientSettings.of({"bootstrap.servers": run.servers}), 60_000)
+    committer = Committer(connection, run.application_id, f"{run.application_id}-client-1")
+    committer.take_permit(run.driver().permit())
+
+    def commit(value: bytes, known: tuple[int, str] = NOTHING) -> int:
+        def offsets(ends: Mapping[tuple[str, int], int]) -> list[TopicPartition]:
+            if ends[small, 0] <= 0:
+                raise TaskMigratedException("It is not said where the records are.")
+            return [TopicPartition(run.source, 0, 1, "")]
+
+        records = [(small, each, b"k", 0, -1) for each in (value, *values)]
+        batch = Batch(TASK, records, 3, offsets, committer.begin(), {(run.source, 0): known}, committer.permits)
+        committer.commit(batch)
+        return len(records_of(run.servers, small))
+
+    # An eighth of librdkafka's megabyte first.
+    for told in ("125000 bytes now", "50000 bytes now"):
+        with pytest.raises(TaskMigratedException, match=told):
+            commit(b"v")
+    assert commit(b"v") == 1 + len(values)
+    with pytest.raises(KafkaClusterException, match=r"\(MSG_SIZE_TOO_LARGE\)\. Maybe a row is larger than the topic's"):
+        commit(os.urandom(200_000), (1, ""))

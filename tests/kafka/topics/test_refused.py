@@ -47,3 +47,16 @@ def test_many_rows_that_are_small_are_written_where_brokers_take_little_at_once(
     pass_on(kafka_cluster, source, output, values, tmp_path / "run", **SMALL)
     found = records_of(kafka_cluster.bootstrap_servers, output.name)
     assert sorted(value or b"" for _, value in found) == sorted(values)
+
+
+def test_a_topic_that_puts_the_time_of_now_in_the_place_of_the_rows_is_refused(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Nothing else said the rows' time, and it was gone without a word."""
+    schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ms", "UTC"))])
+    source, values = KafkaTopic(unique("source"), schema, "k", "at"), [b'{"k":"a","at":"2001-01-01T00:00:00Z"}']
+    timed = KafkaTopic(unique("timed"), key="k", timestamp="at", timestamp_in="record")
+    config: dict[str, Any] = {"message.timestamp.type": "LogAppendTime"}
+    with pytest.raises(StreamsException, match=rf"The topic '{timed.name}' has message\.timestamp\.type=LogAppendTime"):
+        pass_on(kafka_cluster, source, timed, values, tmp_path / "run", **config)
+    assert records_of(kafka_cluster.bootstrap_servers, timed.name) == []

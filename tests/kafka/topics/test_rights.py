@@ -60,9 +60,10 @@ def allowed(cluster: KafkaCluster, counting: Counting, rights: Mapping[str, list
         "application": (counting.application_id, LITERAL),
         "application-": (f"{counting.application_id}-", PREFIXED),
         "": ("kafka-cluster", LITERAL),
+        "of readers": ("task-assignor", LITERAL),
     }
     bindings = []
-    for what, operations in {**rights, "cluster ": []}.items():
+    for what, operations in {**rights, "cluster ": [], "group of readers": []}.items():
         kind, _, name = what.partition(" ")
         # Where nothing is said of a resource, this broker allows everything.
         for user, operation in [("User:nobody", AclOperation.ALL), *(("User:me", _of(each)) for each in operations)]:

@@ -475,14 +475,14 @@ def test_rows_of_a_key_alone_come_back_that_of_none_too(
     assert log.fetch(0, 0, log.end_offsets()[0]).rows.column("k").to_pylist() == ["a", None, ""]
 
 
-@pytest.mark.parametrize("time", ["null", '"1969-12-31T23:59:59.999Z"'])
+@pytest.mark.parametrize("time", ["null", '"1969-12-31T23:59:59.999Z"', '"1970-01-01T00:00:00Z"'])
 def test_a_time_that_a_record_cannot_have_is_not_lost(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, time: str
 ) -> None:
     """Kafka would put the time of now in its place."""
     schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ms", "UTC"))])
     source, output = unique("source"), unique("timed")
-    values = [b'{"k":"a","at":"1970-01-01T00:00:00Z"}', f'{{"k":"b","at":{time}}}'.encode()]
+    values = [b'{"k":"a","at":"1970-01-01T00:00:00.001Z"}', f'{{"k":"b","at":{time}}}'.encode()]
     timed = KafkaTopic(output, key="k", timestamp="at", timestamp_in="record")
     complaint = rf"A row for the output '{output}' has .* as 'at', which cannot be the time of a record"
     with pytest.raises(StreamsException, match=complaint):

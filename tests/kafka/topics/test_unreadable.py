@@ -18,7 +18,12 @@ from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, SerializationException
+from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.log import KafkaLog
+from task_assignor.kafka.topics.output_records import records_of
+from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
 from task_assignor.runtime import (
     DeadLetters,
@@ -34,7 +39,9 @@ from task_assignor.runtime import (
     WindowedJoin,
 )
 from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA
+from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.keys import partitions_of, serialise_keys
+from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
@@ -214,6 +221,41 @@ def test_what_is_not_about_one_record_is_an_error(count: int) -> None:
 
     with pytest.raises(SerializationException, match="no such schema"):
         rows_of_readable(range(count), refuse)
+
+
+class Makes(JsonSerde):
+    """A serde that makes something else of any values, and two values of any rows."""
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def __repr__(self) -> str:
+        return "Makes()"
+
+    def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> Any:
+        return self.made
+
+    def serialize(self, rows: pa.Table) -> Sequence[bytes]:
+        return [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ([{"key": 1}], r"Makes\(\) made \[\{'key': 1\}\], which is no Table of PyArrow"),
+        (pa.table({"key": ["one"]}), r"Makes\(\) made columns of other types than the topic's: .*'one'"),
+    ],
+)
+def test_what_a_serde_of_ones_own_makes_is_named(made: Any, told: str) -> None:
+    """They were errors of Python and Arrow, which named neither topic nor serde."""
+    schema = pa.schema([("key", pa.int64())])
+    topic, spec = KafkaTopic("in", schema, "key", serde=Makes(made)), TopicSpec("in", 1, schema, ("key",), None)
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 1_000)
+    log = KafkaLog(topic, spec, "id", connection, RecordReader(connection, "tests"), bool)
+    with pytest.raises(SerializationException, match=told):
+        log._rows([Given(b"k", b"v")])
+    with pytest.raises(TopicException, match=r"output 'in' cannot be written: Makes\(\) made 2 values of 1 rows"):
+        records_of(pa.table({"key": [1]}), topic, 1, 0)
 
 
 def test_much_that_cannot_be_read_is_not_read_again_and_again() -> None:

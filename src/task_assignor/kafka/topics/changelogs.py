@@ -9,6 +9,7 @@ count. It has a key of its own, so that compaction leaves it there.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -26,7 +27,9 @@ Record = tuple[bytes, bytes | None]
 BEGINS_ANEW: Final[Record] = (b"\xfftask-assignor begins anew\xff", b"")
 """No text is such a key, and no row of several key columns."""
 _PIECE_BYTES: Final = 400_000
-"""A record may be 1 MB if nobody has said anything else (`max.message.bytes`)."""
+"""So much has a record of rows that are all of a size."""
+_MOST_BYTES: Final = 2 * _PIECE_BYTES
+"""More has one of a single row alone: it may be 1 MB if nobody has said anything else (`max.message.bytes`)."""
 _NUMBER: Final = struct.Struct(">q")
 
 
@@ -97,7 +100,8 @@ class _WindowChanges:
         rows = changes.num_rows
         size = max(1, min(rows, rows * _PIECE_BYTES // max(changes.nbytes, 1)))
         pieces = [changes.slice(start, size) for start in range(0, rows, size)] or [changes]
-        return [(_NUMBER.pack(first + number), _as_stream(piece)) for number, piece in enumerate(pieces)]
+        streams = itertools.chain.from_iterable(map(_as_streams, pieces))
+        return [(_NUMBER.pack(first + number), stream) for number, stream in enumerate(streams)]
 
     def decode(self, records: Sequence[Record]) -> pa.Table:
         pieces = [pa.ipc.open_stream(value).read_all() for _, value in records if value is not None]
@@ -111,9 +115,13 @@ class _WindowChanges:
         return rows.replace_schema_metadata(pieces[-1].schema.metadata)
 
 
-def _as_stream(table: pa.Table) -> bytes:
+def _as_streams(table: pa.Table) -> list[bytes]:
+    """One, or more where its rows are much larger than others."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(in_one_piece(table))
     found: bytes = sink.getvalue().to_pybytes()
-    return found
+    middle = table.num_rows // 2
+    if len(found) <= _MOST_BYTES or not middle:
+        return [found]
+    return _as_streams(table.slice(0, middle)) + _as_streams(table.slice(middle))

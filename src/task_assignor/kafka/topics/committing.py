@@ -18,13 +18,13 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
 from task_assignor.kafka.topics.offsets import committed_offsets
-from task_assignor.runtime.errors import TaskMigratedException
+from task_assignor.runtime.errors import TaskMigratedException, TopicException
 from task_assignor.runtime.steps import others_compute
 from task_assignor.sdk import StreamsException, TaskId
 from task_assignor.sdk.logs import logger_of
@@ -96,7 +96,9 @@ class Batch:
     ends: dict[Place, int] = attrs.field(factory=dict, init=False)
     """Where it has written -> the offset after its last record there; not above 0: Kafka has not said it."""
     refusal: KafkaError | None = attrs.field(default=None, init=False)
-    """Why its last record of a partition is not there."""
+    """Why its last record of a partition is not there, with the topic."""
+    restamped: set[str] = attrs.field(factory=set, init=False)
+    """Topics that give records the time at which they are written, whatever they were given."""
     is_done: bool = attrs.field(default=False, init=False)
     error: BaseException | None = attrs.field(default=None, init=False)
 
@@ -288,15 +290,18 @@ class Committer:
         self._begun = time.monotonic()
         what = f"commit a batch of {_tasks(group)}"
         try:
-            producer.begin_transaction()
-            for each in group:
-                with self._alone(KafkaException, SystemError, KafkaClusterException):
-                    self._produce(producer, each)
-            self._flush(producer, f"write the records of {_tasks(group)}")
-            refusal = next((each.refusal for each in group if each.refusal is not None), None)
-            if refusal is not None and refusal.code() in REFUSED:
-                # Else it would only be known that a record is not there, as after an outage.
-                raise KafkaException(refusal)
+            try:
+                producer.begin_transaction()
+                for each in group:
+                    with self._alone(KafkaException, SystemError, KafkaClusterException):
+                        self._produce(producer, each)
+                self._flush(producer, f"write the records of {_tasks(group)}")
+                for each in group:
+                    if each.refusal is not None:
+                        # Else it would only be known that a record is not there, as after an outage.
+                        raise KafkaException(each.refusal)
+            except KafkaException as error:
+                raise self._reason(producer, group, permit, what, error) from error
             with self._alone():
                 offsets = [offset for each in group for offset in each.offsets(each.ends)]
             is_sure = True
@@ -312,6 +317,21 @@ class Committer:
             raise
         if not is_sure:
             self._make_sure(offsets, what)
+
+    def _reason(
+        self, producer: Producer, group: Sequence[Batch], permit: bytes, what: str, error: KafkaException
+    ) -> KafkaException:
+        """What a transaction has failed with, where an error may only say that it has: that of a record after one that was refused."""
+        found = error.args[0]
+        if found.code() in REFUSED or found.fatal():
+            return error
+        # Who sends offsets is told; these are never committed.
+        some = [TopicPartition(*place, 0) for each in group for place in each.before]
+        try:
+            self._repeat(producer, what, partial(producer.send_offsets_to_transaction, some, permit))
+        except KafkaException as reason:
+            return error if reason.args[0].code() == KafkaError._STATE else reason  # noqa: SLF001
+        return error
 
     @contextmanager
     def _alone(self, *others: type[Exception]) -> Iterator[None]:
@@ -402,6 +422,7 @@ class Committer:
     def _produce(self, producer: Producer, batch: Batch) -> None:
         """Have its records written; where the last one of each partition is, is noted."""
         batch.ends.clear()
+        batch.restamped.clear()
         batch.refusal = None
         last = {(topic, partition): number for number, (topic, _, _, partition, _) in enumerate(batch.records)}
         for number, (topic, value, key, partition, timestamp) in enumerate(batch.records):
@@ -418,6 +439,10 @@ class Committer:
                     patience = patience or self._connection.patience(f"write to the topic {topic}")
                     patience.check()
                     producer.poll(0.1)
+                except TypeError as error:
+                    raise TopicException(
+                        f"A value for the topic {topic!r} has the type {type(value).__name__}. Its serde must make bytes, or None."
+                    ) from error
                 else:
                     break
 
@@ -545,10 +570,14 @@ def _tasks(group: Sequence[Batch]) -> str:
 
 
 def _telling(batch: Batch, note: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Notes whether what is written to a place is there, too."""
+    """Notes whether what is written to a place is there, too, and has the time that it was given."""
 
     def tell(error: Any, message: Any) -> None:
-        batch.refusal = batch.refusal or error
+        if error is not None and batch.refusal is None:
+            told = f"{error.str()}, in the topic {message.topic()}"
+            batch.refusal = KafkaError(error.code(), told, txn_requires_abort=True)
+        if error is None and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+            batch.restamped.add(message.topic())
         note(error, message)
 
     return tell

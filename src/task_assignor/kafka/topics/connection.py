@@ -24,6 +24,7 @@ from task_assignor.sdk.text import duration, listed
 
 _log = logger_of(__name__)
 _Answer = TypeVar("_Answer")
+_Client = TypeVar("_Client")
 _WAIT_S: Final = 0.2
 _LOOK_S: Final = 1.0
 _FIRST_ANSWER_S: Final = 3.0
@@ -41,6 +42,8 @@ _FROM_WARNINGS_ON: Final = 4
 """What it says below that (as BGQUEUE: that a client is given up which has asked for something) is of no use. Where a client ends it does
 not go to the logger, but to the terminal."""
 _NO_CONNECTION: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL)  # noqa: SLF001
+_OF_TRANSACTIONS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Where brokers write of each transaction, too."""
 _PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 (Kafka's names for local errors begin so)
@@ -236,7 +239,7 @@ class Connection:
         """For questions about topics."""
         with self._lock:
             if self._admin is None:
-                self._admin = AdminClient(self._config({}), logger=_Lines(_log))
+                self._admin = self._made(AdminClient, {})
             return self._admin
 
     def group(self, name: str) -> Consumer:
@@ -265,18 +268,29 @@ class Connection:
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A consumer that reads what is committed, and commits nothing by itself."""
         fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}
-        return Consumer(self._config({**fixed, **config}), logger=_Lines(_log))
+        return self._made(Consumer, {**fixed, **config})
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
         """A producer; of transactions, if it has a `transactional.id`."""
         # librdkafka wants an answer to come while the transaction lives.
         longest = min(self._settings.request_timeout_ms, self.transaction_ms)
         fixed = {"transaction.timeout.ms": self.transaction_ms, "socket.timeout.ms": longest}
-        return Producer(self._config({**fixed, **config}), logger=_Lines(_log))
+        return self._made(Producer, {**fixed, **config})
 
-    def _config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _made(self, kind: Callable[..., _Client], config: Mapping[str, Any]) -> _Client:
+        """A client of that kind.
+
+        Raises:
+            KafkaClusterException: confluent-kafka makes none.
+        """
         fixed = {"error_cb": self._trouble.note, "log_level": _FROM_WARNINGS_ON}
-        return {**self._settings.for_confluent_kafka(), **fixed, **config}
+        try:
+            return kind({**self._settings.for_confluent_kafka(), **fixed, **config}, logger=_Lines(_log))
+        except KafkaException as error:
+            raise KafkaClusterException(
+                f"confluent-kafka makes no client for {','.join(self._settings.bootstrap_servers)}: {text_of(error.args[0])}. Maybe a "
+                "file that the settings name is not on this machine, or cannot be read by this user."
+            ) from error
 
     def patience(self, what: str) -> Patience:
         """The wait for something."""
@@ -288,20 +302,28 @@ class Connection:
         """What brokers say of themselves to who asks anew; "": they do not answer in so many seconds."""
         try:
             # By a client of its own: those that there are may have lost them.
-            found = AdminClient(self._config({}), logger=_Lines(_log)).list_topics(timeout=longest)
+            found = self._made(AdminClient, {}).list_topics(timeout=longest)
         except KafkaException:
             return ""
-        led_by_none = [
-            f"{name}-{number}"
-            for name, topic in found.topics.items()
-            for number, partition in topic.partitions.items()
-            if partition.leader < 0
-        ]
         if absent := self.topics - found.topics.keys():
             return f"{listed(absent)} is not there any more: somebody has deleted it"
-        if not led_by_none:
-            return "not to this"
-        return f"no broker leads {listed(led_by_none)} now: those that have it are away, or still recover it"
+        known = {name: topic.partitions for name, topic in found.topics.items()}
+        needed = {name: known[name] for name in self.topics | _OF_TRANSACTIONS & known.keys()}
+        led_by_none = [
+            f"{name}-{number}"
+            for name, partitions in (needed if self.topics else known).items()
+            for number, partition in partitions.items()
+            if partition.leader < 0
+        ]
+        if led_by_none:
+            return f"no broker leads {listed(led_by_none)} now: those that have it are away, or still recover it"
+        in_sync = {
+            name: min((len(each.isrs), len(each.replicas)) for each in partitions.values())
+            for name, partitions in needed.items()
+        }
+        if too_few := [f"{name} ({there} of {all_})" for name, (there, all_) in in_sync.items() if there < all_]:
+            return f"not all replicas are in sync of {listed(too_few)}: if they are fewer than min.insync.replicas, nothing is written"
+        return "not to this"
 
     def ask(self, what: str, ask: Callable[[float], _Answer], state: Callable[[float], str] | None = None) -> _Answer:
         """Ask, and again while no broker answers.

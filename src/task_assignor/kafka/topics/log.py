@@ -19,9 +19,14 @@ from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_reco
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.fetched import Fetched, Unreadable
 from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import listed, shown
 
 CHECK_S: Final = 5.0
 """While a topic is watched or read, it is looked at so often whether it still is what it was."""
+LONG_S: Final = 60.0
+"""So long are transactions open, if nobody has said anything else (`transaction.timeout.ms`)."""
+_log = logger_of(__name__)
 
 
 class KafkaLog:
@@ -61,6 +66,8 @@ class KafkaLog:
         self._is_own = is_own
         self._hidden: dict[int, tuple[int, float]] = {}
         """Partition -> offset from which on records are hidden, and since when that is known, in seconds of the monotonic clock."""
+        self._told_of = set[int]()
+        """Partitions of which it was said that records are hidden for long."""
         self._checked_s = time.monotonic()
         self._ends: Sequence[int] | None = None
         taken = {
@@ -76,9 +83,32 @@ class KafkaLog:
             TopicException: it has more partitions than before, is gone, or was created anew.
             KafkaClusterException: the cluster does not answer, or refuses.
         """
-        self._check_now_and_then(self.spec.partitions)
+        is_looked_at = self._check_now_and_then(self.spec.partitions)
         ends_of = stable_offsets if self._wait_s is None else high_watermarks
         self._ends = ends_of(self._connection, self._topic.name, range(self.spec.partitions))
+        if is_looked_at and self._wait_s is None:
+            self._tell_of_hidden(self._ends)
+
+    def _tell_of_hidden(self, ends: Sequence[int]) -> None:
+        """Say once of records that are hidden for long: they do not count for where it ends, so nobody else would miss them."""
+        now = time.monotonic()
+        highest = high_watermarks(self._connection, self._topic.name, range(self.spec.partitions))
+        self._hidden = {
+            place: known if (known := self._hidden.get(place, (-1, now)))[0] == end else (end, now)
+            for place, (end, high) in enumerate(zip(ends, highest, strict=True))
+            if high > end
+        }
+        long = {place for place, (_, since) in self._hidden.items() if now - since >= LONG_S}
+        if new := long - self._told_of:
+            _log.warning(
+                "Transactions of others hide what comes after offset %s of the topic %s for %.0f s now, or longer: it is not processed until "
+                "they are over. Brokers end those that take longer than their transaction.timeout.ms; if one stays, "
+                "kafka-transactions.sh find-hanging names it.",
+                listed(f"{ends[place]} (partition {place})" for place in new),
+                self._topic.name,
+                LONG_S,
+            )
+        self._told_of = long
 
     def start_offsets(self) -> Sequence[int]:
         """The first offset of every partition that is still there."""
@@ -109,10 +139,12 @@ class KafkaLog:
         if seals or any(end < start for end, start in zip(self.end_offsets(), starts, strict=True)):
             self._check(None)
 
-    def _check_now_and_then(self, partitions: int | None) -> None:
-        if time.monotonic() - self._checked_s > CHECK_S:
+    def _check_now_and_then(self, partitions: int | None) -> bool:
+        is_time = time.monotonic() - self._checked_s > CHECK_S
+        if is_time:
             self._check(partitions)
             self._checked_s = time.monotonic()
+        return is_time
 
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows of the committed records with these offsets, and those of which there are none.
@@ -169,7 +201,12 @@ class KafkaLog:
                 raise SerializationException(
                     f"it has no {field.name!r}, which the topic's schema says is never null", absent
                 )
-        return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+        try:
+            return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
+        except pa.ArrowException as error:
+            raise SerializationException(
+                f"{self._topic.serde!r} made columns of other types than the topic's: {error}"
+            ) from None
 
     def _in_values(self, values: Sequence[bytes | None]) -> dict[str, pa.ChunkedArray | pa.Array]:
         """The columns that are in the values."""
@@ -184,6 +221,8 @@ class KafkaLog:
             rows = self._topic.serde.deserialize([value for value in values if value is not None], self._in_value)
         except SerializationException as error:
             raise SerializationException(str(error), there[error.index] if error.index >= 0 else -1) from error
+        if not isinstance(rows, pa.Table | pa.RecordBatch):
+            raise SerializationException(f"{self._topic.serde!r} made {shown(rows)}, which is no Table of PyArrow")
         if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:
             raise SerializationException(
                 f"{self._topic.serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values"

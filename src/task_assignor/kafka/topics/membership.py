@@ -41,6 +41,13 @@ _ENDS_S: Final = 2.0
 _NEVER_MS: Final = 86_400_000
 _SESSION_MS: Final = 10_000
 """So long brokers call it a member after the run has ended."""
+_REFUSED: Final = {
+    **NO_RIGHT,
+    KafkaError.INVALID_SESSION_TIMEOUT: f"Maybe group.min.session.timeout.ms of the brokers is more than {_SESSION_MS}, or "
+    "group.max.session.timeout.ms less: the session of a run must be between them.",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "Maybe another application has this application.id: choose another one.",
+}
+"""What brokers say however often they are asked -> advice."""
 
 
 @attrs.frozen
@@ -155,9 +162,9 @@ class Membership:
                 "the other's tasks away. This one ends; what it has committed counts, and the other one goes on there. Maybe "
                 "choose another application.id for one of them."
             )
-        if error.code() in NO_RIGHT:
+        if error.code() in _REFUSED:
             raise KafkaClusterException(
-                f"Cannot become the member of the group {self._application_id}: {text_of(error)}. {NO_RIGHT[error.code()]}"
+                f"Cannot become the member of the group {self._application_id}: {text_of(error)}. {_REFUSED[error.code()]}"
             )
         _log.debug("The membership in the group %s: %s", self._application_id, text_of(error))
         return text_of(error)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -38,6 +37,11 @@ def records_of(
         values = topic.serde.serialize(rows.drop_columns(list(taken)) if taken else rows)
     except SerializationException as error:
         raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {error}") from error
+    if len(values) != rows.num_rows:
+        raise TopicException(
+            f"The rows for the output {topic.name!r} cannot be written: {topic.serde!r} made {len(values)} values of {rows.num_rows} rows, "
+            "and must make one of each."
+        )
     keys: Sequence[bytes | None] = [None] * rows.num_rows
     places = [own] * rows.num_rows
     if topic.key:
@@ -108,15 +112,30 @@ def _times_of(rows: pa.Table, topic: KafkaTopic) -> list[int]:
     if topic.timestamp is None:
         return [-1] * rows.num_rows
     found = timestamps_in_ms(rows.column(topic.timestamp)).to_pylist()
-    wrong = next((row for row, time in enumerate(found) if time is None or time < 0), None)
+    # librdkafka takes 0 for none, too.
+    wrong = next((row for row, time in enumerate(found) if time is None or time <= 0), None)
     if wrong is not None and topic.is_timed_by_record:
         raise TopicException(
             f"A row for the output {topic.name!r} has {rows.column(topic.timestamp)[wrong]} as {topic.timestamp!r}, which cannot "
-            f"be the time of a record of Kafka: that has one, from 1970 on. Maybe KafkaTopic({topic.name!r}, timestamp_in='value')."
+            f"be the time of a record that is written here: that has one, after 1970-01-01T00:00:00Z. Maybe KafkaTopic({topic.name!r}, timestamp_in='value')."
         )
-    return [-1 if time is None or time < 0 else time for time in found]
+    return [-1 if time is None or time <= 0 else time for time in found]
 
 
-def size_of(records: Sequence[tuple[Any, ...]]) -> int:
-    """Bytes of keys and values."""
-    return sum(len(record[0] or b"") + len(record[1] or b"") for record in records)
+def check_times(topics: Iterable[KafkaTopic], restamped: Collection[str]) -> None:
+    """See to it that rows keep their time where the record's is all that says it.
+
+    Args:
+        topics: those that were written.
+        restamped: those whose records have the time at which they were written.
+
+    Raises:
+        TopicException: they have lost it.
+    """
+    for topic in topics:
+        if topic.is_timed_by_record and topic.name in restamped:
+            raise TopicException(
+                f"The topic {topic.name!r} has message.timestamp.type=LogAppendTime: its records have the time at which they are written, so "
+                f"that of the rows, {topic.timestamp!r}, would be lost. Maybe set it to CreateTime, or KafkaTopic({topic.name!r}, "
+                "timestamp_in='value')."
+            )

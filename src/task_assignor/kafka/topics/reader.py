@@ -31,6 +31,10 @@ _FULL: Final = 10
 _IDLE_S: Final = 60.0
 """A partition that nobody has asked for in this time is given up."""
 _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 (Kafka's names for local errors begin so)
+_OF_GROUP: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
+"""Nothing is wanted of the group that it names, and brokers may tell it nothing of that."""
+_MOST_BYTES: Final = 2**31 - 1
+"""librdkafka's greatest: how large an answer may be, with a record that may be as large as brokers take. Its own is 100 MB."""
 _NO_SUCH_OFFSET: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 
 
@@ -147,7 +151,12 @@ class RecordReader:
     def _at(self, topic: str, partition: int, start: int, end: int) -> _Stream:
         if self._consumer is None:
             self._consumer = self._connection.consumer(
-                {"group.id": self._group, "enable.partition.eof": True, "fetch.wait.max.ms": 100}
+                {
+                    "group.id": self._group,
+                    "enable.partition.eof": True,
+                    "fetch.wait.max.ms": 100,
+                    "receive.message.max.bytes": _MOST_BYTES,
+                }
             )
         stream = self._streams.get((topic, partition))
         if stream is None or stream.start != start:
@@ -188,7 +197,8 @@ class RecordReader:
             stream = self._streams.get((message.topic(), message.partition()))
             error = message.error()
             if stream is None:
-                if error is not None and message.topic() is None and not is_passing(error):
+                is_about_all = error is not None and message.topic() is None and error.code() not in _OF_GROUP
+                if is_about_all and not is_passing(error):
                     raise KafkaClusterException(f"Cannot read records: {text_of(error)}.")
             elif error is None:
                 stream.ends_here = False

@@ -59,10 +59,10 @@ _UNKNOWN_TOPIC: Final = 3
 
 
 def _to_settings(given: ClientSettings | Mapping[str, object]) -> ClientSettings:
-    if isinstance(given, ClientSettings):
-        return given
-    found = ClientSettings.of(given)
-    name_once({str(key) for key in given} - {*UNDERSTOOD}, "KafkaTopics makes no use of these settings")
+    found = given if isinstance(given, ClientSettings) else ClientSettings.of(given)
+    found.for_confluent_kafka()  # names what it does not take
+    if not isinstance(given, ClientSettings):
+        name_once({str(key) for key in given} - {*UNDERSTOOD}, "KafkaTopics makes no use of these settings")
     return found
 
 

@@ -29,7 +29,7 @@ from task_assignor.kafka.topics.committed import (
 )
 from task_assignor.kafka.topics.committing import NOTHING, Batch, Place, Record
 from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, last_stable_offset
-from task_assignor.kafka.topics.output_records import records_of
+from task_assignor.kafka.topics.output_records import check_times, records_of
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import records_gone
 from task_assignor.kafka.topics.shared import Shared
@@ -285,6 +285,7 @@ class TaskTransactions:
         sent: list[TopicPartition] = []
 
         def positions(noted: Mapping[Place, int]) -> list[TopicPartition]:
+            check_times((self._results.topics[name] for name in written), batch.restamped)
             found = self._reached(logged, changes, noted)
             last = Committed(
                 {topic: start for topic, (start, _) in offsets.items()},
