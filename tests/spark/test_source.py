@@ -433,11 +433,25 @@ def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp
             r"The option startingOffsets \('last'\) of format",
         ),
         ({"topics_root": "x", "topic": "y", "maxoffsetspertrigger": 9}, "is one of other sources of Spark"),
+        # Passwords of others are not told.
+        ({"topic": "x", "password": "y"}, r"\({'topic': 'x'}\) name nothing"),
     ],
 )
 def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], said: str) -> None:
     with pytest.raises(Exception, match=said):
         source(spark, **options)
+
+
+def test_what_the_format_does_not_do_is_told_with_what_does(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a table Spark tells the options when it is made, and none when it is read."""
+    write_topic(tmp_path, "t", pa.table({"key": [1]}), partitions=1, key=["key"])
+    frame = source(spark, topics_root=tmp_path, topic="t")
+    with pytest.raises(Exception, match=r"has no tables: .* Maybe CREATE TEMPORARY VIEW name USING task_assignor"):
+        spark.sql(f"CREATE TABLE t USING task_assignor OPTIONS (topics_root '{tmp_path}', topic 't')")
+    spark.sql(f"CREATE TEMPORARY VIEW a_topic USING task_assignor OPTIONS (topics_root '{tmp_path}', topic 't')")
+    assert [row.key for row in spark.table("a_topic").collect()] == [1]
+    with pytest.raises(Exception, match=r"is for reading. Maybe task_assignor.spark.write_topic\(frame, root, name"):
+        frame.write.format("task_assignor").mode("append").save()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import attrs
 import numpy as np
@@ -330,6 +330,11 @@ class TaskAssignorSource(DataSource):
 
     def _rows(self) -> Rows:
         known = {option.lower() for option in _KNOWN}
+        if "provider" in self.options:  # a property of tables
+            raise ConfigException(
+                f"Format {FORMAT!r} has no tables: Spark does not tell a source in Python the options of a table that is read. Maybe "
+                f"CREATE TEMPORARY VIEW name USING {FORMAT} OPTIONS (...). {_OPTIONS}"
+            )
         for key in self.options:
             if key.lower() in _OF_OTHERS:
                 raise ConfigException(
@@ -348,7 +353,9 @@ class TaskAssignorSource(DataSource):
             return rows_of_topic(root, topic)
         if run and output and not (root or topic):
             return rows_of_output(run, output, marker)
-        raise ConfigException(f"The options of format {FORMAT!r} ({dict(self.options)}) name nothing. {_OPTIONS}")
+        # Others may be passwords.
+        given = {key: value for key, value in self.options.items() if key.lower() in known}
+        raise ConfigException(f"The options of format {FORMAT!r} ({given}) name nothing. {_OPTIONS}")
 
     def _rows_for(self, schema: StructType) -> Rows:
         """The rows, if they have these columns, which may be those of the user: others would be null, or other values."""
@@ -382,6 +389,15 @@ class TaskAssignorSource(DataSource):
     def schema(self) -> StructType:
         """The columns that Spark sees."""
         return self._schema_of(self._rows())
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002 (Spark's signature)
+        """There is none: it says what to call."""
+        raise ConfigException(
+            f"Format {FORMAT!r} is for reading. Maybe task_assignor.spark.write_topic(frame, root, name, ...); for a stream, foreachBatch "
+            "with task_assignor.runtime.append_topic(root, name, frame.toArrow())."
+        )
+
+    streamWriter = writer  # noqa: N815 (Spark's name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of one query."""
