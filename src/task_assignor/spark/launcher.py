@@ -242,7 +242,9 @@ class SparkLauncher:
             with unbroken():
                 self.spark.sparkContext.cancelJobGroup(job.group)
         except (Py4JError, OSError, AttributeError) as error:  # the session was stopped meanwhile, or its JVM has ended
-            logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
+            logger.warning(
+                "The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, short_reason(said(error))
+            )
 
 
 def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:
