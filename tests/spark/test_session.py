@@ -116,15 +116,16 @@ for call in (app.run, lambda: SparkLauncher(spark), lambda: read_topic(spark, ro
 """
 
 
-# Three sessions, one after the other: what was started has ended in Java, once by itself, once with all of Java.
+# Three sessions, one after the other: what was started has ended in Java, once by itself, once with all of Java. The second has a Python
+# of its own.
 ENDED = """
-import os
+import os, sys
 from task_assignor.sdk import StreamsException
 from task_assignor.spark import spark_session
 
 spark_session(clients=1).sparkContext._jsc.sc().stop()
-spark = spark_session(clients=1)
-print(spark.range(3).count())
+spark = spark_session(clients=1, config={"spark.pyspark.python": sys.argv[1]})
+print(spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("OURS")).collect())
 os.kill(spark.sparkContext._gateway.proc.pid, 9)
 try:
     spark_session(clients=1)
@@ -475,14 +476,15 @@ def test_a_session_that_ends_under_a_run_is_said_to_have(
 
 @pytest.mark.spark
 @OWN_SPARK
-def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one() -> None:
+def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one(tmp_path: Path) -> None:
     """As one that lost its master: until Python ended every session was one of Py4J's errors, with pages of Java's."""
-    said, error = run_program(dict(os.environ), ENDED)
+    (tmp_path / "python").write_text(f'#!/bin/sh\nOURS=yes exec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    said, error = run_program(dict(os.environ), ENDED, str(tmp_path / "python"))
 
-    assert said.splitlines()[0] == "3", error
-    assert said.splitlines()[1].startswith("Spark's JVM has ended, and PySpark starts no other one in this process."), (
-        error
-    )
+    # `spark.pyspark.python` counted for nothing: workers were the first `python3` of the path.
+    assert said.splitlines()[0] == "['yes']", error
+    assert said.splitlines()[1].startswith(GONE), error
 
 
 @pytest.mark.spark

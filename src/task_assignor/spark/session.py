@@ -175,12 +175,16 @@ def spark_session(
             conf.set(key, value)
         prepare_java()
         _require_master(master)
+        named = settings.get("spark.pyspark.python")
         # Without this Spark starts whatever `python3` is first on the PATH, which knows nothing of this environment.
-        if "spark.pyspark.python" not in settings:
+        if not named:
             python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             if _LOCAL.fullmatch(master) and python == sys.executable:  # another one may not have this package
                 conf.setIfMissing("spark.python.daemon.module", "task_assignor._spark_workers")
         active = _start(conf, verbose=verbose)
+        if named:
+            # PySpark itself looks at the variable alone, which spark-submit sets by this.
+            active.sparkContext.pythonExec = named
         if "spark.task.maxFailures" not in {**submitted, **given}:
             end_failing_jobs(active)
     check_session(active, clients)
