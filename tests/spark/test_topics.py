@@ -318,6 +318,17 @@ def test_rows_damaged_on_their_way_into_a_topic_are_told(tmp_path: Path, damage:
         read()
 
 
+def test_wide_rows_are_sorted_in_smaller_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million rows were held at once: of 4 kB each the worker of one Spark task wanted 20 GB."""
+    monkeypatch.setattr("task_assignor.spark.shuffle.CHUNK_BYTES", 1_000)
+    schema = pa.schema([("key", pa.int64()), ("text", pa.string())])
+    shuffle = Shuffle(str(tmp_path), "shuffle", ("key",), 1, schema)
+    rows = pa.table({"key": range(100), "text": ["x" * 100] * 100}, schema)
+    written = shuffle.write("a", rows.to_batches(max_chunksize=5))
+    assert len(written.chunks) == 10
+    assert pa.Table.from_batches(shuffle.read([written], 0)).equals(rows)
+
+
 def test_files_that_are_named_twice_are_read_twice(spark: SparkSession, tmp_path: Path) -> None:
     """As Spark does it; a DataFrame says of such a file once that it is made of it."""
     spark.range(20).select(F.col("id").alias("key")).coalesce(1).write.parquet(str(tmp_path / "files"))
