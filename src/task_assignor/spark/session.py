@@ -50,6 +50,16 @@ _ENDED_MEANWHILE: Final[Mapping[str | None, str]] = {
     "lost": "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it. Maybe it was killed, as where memory runs "
     "out, or its own messages say why. What was committed stays: run the program again.",
 }
+_OF_JAVA: Final = {
+    *(
+        "spark.driver.memory",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.extraClassPath",
+        "spark.driver.extraLibraryPath",
+    ),
+    *("spark.driver.defaultJavaOptions", "spark.jars.packages", "spark.jars.repositories"),
+}
+"""Settings that count when Spark's JVM is started."""
 _NO_FILE: Final = b"/files/\r\n\r\n"
 _QUESTION: Final = struct.pack(">QBI", 13 + len(_NO_FILE), 6, len(_NO_FILE)) + _NO_FILE
 """In Spark's protocol the request for a file that is not there (`StreamRequest`): a master says no, and a web server `HTTP/1.1 400`."""
@@ -146,6 +156,7 @@ def spark_session(
             f"The config ({shown(config)}) of a session must be a mapping. Maybe {{'spark.executor.memory': '2g'}}."
         )
     given = {key: str(value) for key, value in (config or {}).items()}
+    master = given.get("spark.master", master)
     _forget_stopped()
     # A session is active in the thread that made it; its context is there for all.
     has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
@@ -173,6 +184,14 @@ def spark_session(
         settings = _settings(master, verbose) | submitted | own | given
         for key, value in settings.items():
             conf.set(key, value)
+        java: Any = SparkContext._jvm  # noqa: SLF001
+        too_late = [key for key in given if java and key in _OF_JAVA and java.System.getProperty(key) != given[key]]
+        if too_late:
+            logger.warning(
+                "Spark's JVM runs already, from a session that was stopped, so it is as it was started, whatever `config` says about %s. "
+                "Maybe start Python, or the notebook's kernel, anew.",
+                ", ".join(too_late),
+            )
         prepare_java()
         _require_master(master)
         named = settings.get("spark.pyspark.python")
