@@ -19,10 +19,10 @@ from pyspark.sql import types as T  # noqa: N812
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException
 from task_assignor.spark import SparkJobError, read_topic, write_topic
+from task_assignor.spark.columns import arrow_schema
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups
 from task_assignor.spark.shuffle import Shuffle
-from task_assignor.spark.source import arrow_schema
 
 pytestmark = pytest.mark.spark
 
