@@ -293,6 +293,32 @@ def test_more_slots_than_there_are_is_refused(spark: SparkSession, tmp_path: Pat
         application(spark, tmp_path, join_topology(), clients=7).run()
 
 
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ([], "Spark has had no executor for 15 s. Maybe no worker has room for one"),
+        ([Executor("0", "here", 1)], "(num.stream.threads: 2 at least), the largest executor has 1"),
+    ],
+)
+def test_clients_for_which_there_is_no_room_are_told(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    there: list[Executor],
+    said: str,
+) -> None:
+    """It was only said that no client had come."""
+    monkeypatch.setattr("task_assignor.spark.pinned_launcher.live_executors", lambda _: there)
+    monkeypatch.setattr("task_assignor.spark.pinned_launcher.NO_EXECUTOR_S", 0)
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    options = attrs.evolve(PATIENT, startup_timeout_ms=2_000)
+    app = application(spark, tmp_path, join_topology(), clients=1, options=options)
+    with pytest.raises(ClientException, match="Only 0 of 1 client came"):
+        app.evolve(config=settings(num_stream_threads=2)).run()
+    assert [record.message for record in caplog.records if said in record.message] == [caplog.records[0].message]
+
+
 def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:
     left, right = write_streams(tmp_path / "topics", rows=8_000, keys=50, partitions=3)
     watch = Watch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
 from collections import deque
@@ -15,7 +16,16 @@ from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import TaskClosed
 from task_assignor.runtime.shells.transport import Channel
 from task_assignor.sdk import TaskId
-from task_assignor.spark.pinned_worker import NewPermit, Reply, Request, Stepped, _Worker
+from task_assignor.spark.pinned_worker import (
+    Misplaced,
+    NewPermit,
+    Pinned,
+    Reply,
+    Request,
+    Stepped,
+    _Worker,
+    do_here,
+)
 
 A = TaskId(0, 0)
 PATIENCE_S = 8
@@ -72,6 +82,14 @@ def place() -> Iterator[Place]:
     made = Place()
     yield made
     made.channel.release()
+
+
+def test_where_nobody_can_look_there_is_one_executor_in_local_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS, which has no /proc, every Spark task thought that it was elsewhere, and no pinned run ever began."""
+    monkeypatch.setattr("task_assignor.spark.pinned_worker.executor_process", lambda: ("unknown", 1))
+    with pytest.raises(pickle.UnpicklingError):
+        do_here(pickle.dumps(Pinned("driver", b"looked at")))
+    assert do_here(pickle.dumps(Pinned("7", b"looked at"))) == Misplaced("unknown")
 
 
 def test_who_waits_for_a_job_that_breaks_hears_that_it_has_ended(place: Place) -> None:

@@ -56,53 +56,87 @@ print(spark.sparkContext.master, spark.sparkContext.parallelize(range(3), 3).map
 spark.stop()
 """
 
-# Stops its session, or kills Spark's JVM, as soon as a run in it has committed something, and prints what the run says.
+# Stops its session, or kills Spark's JVM, as soon as a run in it has committed something, or a topic is written by it, and prints
+# what is said of that, and of all that is done with the session afterwards.
 STOPPING = """
-import os, sys, threading
+import os, sys, threading, time
 import pyarrow as pa
+from pyspark.sql import functions as F
 from task_assignor.runtime import BatchesCommitted, Processor, StreamsApplication, SubTopology, Topology, write_topic
 from task_assignor.sdk import StreamsConfig, StreamsException
-from task_assignor.spark import SparkLauncher, spark_session
+from task_assignor.spark import SparkLauncher, read_topic, register_source, spark_session
+from task_assignor.spark import write_topic as write_frame
 
 class Same(Processor):
     def process_batch(self, batch, context):
         return batch["s"]
 
+def end():
+    if how == "stopped":
+        threading.Thread(target=spark.stop).start()
+    else:
+        os.kill(spark.sparkContext._gateway.proc.pid, 9)
+
 def watch(event):
     if isinstance(event, BatchesCommitted):
-        if how == "stopped":
-            threading.Thread(target=spark.stop).start()
-        else:
-            os.kill(spark.sparkContext._gateway.proc.pid, 9)
+        end()
 
-root, how = sys.argv[1:]
+def wait_and_end():
+    while not os.path.exists(root + "/begun"):
+        time.sleep(0.05)
+    end()
+
+def begin(number):
+    open(root + "/begun", "w").close()
+    time.sleep(600)
+
+def write(name):
+    write_frame(frame, root, name, key=["id"], partitions=1)
+
+def tell(call):
+    try:
+        call()
+    except StreamsException as error:
+        print(error)
+
+root, how, what = sys.argv[1:]
 write_topic(root, "s", pa.table({"k": list(range(100))}), key="k", partitions=1)
 spark = spark_session(clients=1)
 config = StreamsConfig({"application.id": "a"})
 topology = Topology([SubTopology("same", "s", Same, outputs=["out"])])
 app = StreamsApplication(topology, config, topics_root=root, run_dir=root + "/run", clients=1, launcher=SparkLauncher(spark))
-try:
-    app.run(watch, until="stopped")
-except StreamsException as error:
-    print(error)
+frame = spark.range(1).select(F.udf(begin, "long")("id").alias("id"))
+if what == "run":
+    tell(lambda: app.run(watch, until="stopped"))
+else:
+    threading.Thread(target=wait_and_end).start()
+    tell(lambda: write("t"))
+for call in (app.run, lambda: SparkLauncher(spark), lambda: read_topic(spark, root, "s"), lambda: register_source(spark), lambda: write("u")):
+    tell(call)
 """
 
 
-# Three sessions, one after the other: what was started has ended in Java, once by itself, once with all of Java.
+# Three sessions, one after the other: what was started has ended in Java, once by itself, once with all of Java. The second is
+# configured in ways that PySpark overlooks.
 ENDED = """
-import os
+import os, sys
 from task_assignor.sdk import StreamsException
 from task_assignor.spark import spark_session
 
 spark_session(clients=1).sparkContext._jsc.sc().stop()
-spark = spark_session(clients=1)
-print(spark.range(3).count())
+config = {"spark.pyspark.python": sys.argv[1], "spark.master": "local[6,9]", "spark.driver.memory": "3g"}
+spark = spark_session(clients=1, config=config)
+ours = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("OURS")).collect()
+print(ours, spark.conf.get("spark.sql.shuffle.partitions"))
 os.kill(spark.sparkContext._gateway.proc.pid, 9)
 try:
     spark_session(clients=1)
 except StreamsException as error:
     print(error)
 """
+LIVES = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+STOPPED = "The session was stopped. Start one with `spark_session()`."
+GONE = "Spark's JVM has ended, and PySpark starts no other one in this process. Maybe start Python"
 
 
 def run_program(environ: dict[str, str], program: str = PROGRAM, *arguments: str) -> tuple[str, str]:
@@ -216,7 +250,7 @@ def test_a_cluster_that_starts_no_executor_is_told_once_with_the_sizes_that_are_
 ) -> None:
     """Of a cluster whose workers were too small it was only said that no client had come."""
     conf = {"spark.executor.cores": "4"}
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, _jsc=LIVES))
     slots = [1, 0]
     monkeypatch.setattr(SparkLauncher, "capacity", lambda _: slots[0])
     for expected in ([], ["spark.executor.memory (1g, Spark's own choice), and the cores spark.executor.cores (4)"]):
@@ -278,7 +312,7 @@ def test_wrong_arguments_of_a_session_are_named(arguments: dict[str, Any], said:
 @pytest.mark.parametrize("cpus", ["x", "0", "-1", "1.5"])
 def test_a_wrong_number_of_cores_of_a_spark_task_is_named(cpus: str) -> None:
     conf = pyspark.SparkConf(loadDefaults=False, _jvm=None).set("spark.task.cpus", cpus)
-    context = SimpleNamespace(master="local[5,1000]", getConf=lambda: conf, _jsc=object())
+    context = SimpleNamespace(master="local[5,1000]", getConf=lambda: conf, _jsc=LIVES)
     session: Any = SimpleNamespace(sparkContext=context)
     with pytest.raises(SparkSessionError, match=rf"spark.task.cpus \('{cpus}'\) must be an integer of at least 1"):
         check_session(session, 4)
@@ -308,7 +342,7 @@ def test_settings_that_the_active_session_does_not_have_are_named(
 def test_a_session_that_ends_idle_workers_is_refused(kills: str, seconds: str | None, is_refused: bool) -> None:
     """Clients were ended again and again, and the run with them."""
     conf = {"spark.python.worker.killOnIdleTimeout": kills, "spark.python.worker.idleTimeoutSeconds": seconds}
-    context = SimpleNamespace(master="local[5,1000]", getConf=lambda: conf, _jsc=object())
+    context = SimpleNamespace(master="local[5,1000]", getConf=lambda: conf, _jsc=LIVES)
     session: Any = SimpleNamespace(sparkContext=context)
     with (
         pytest.raises(SparkSessionError, match=r"killOnIdleTimeout is on, .* after (5|10) s")
@@ -418,29 +452,42 @@ def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path)
 @pytest.mark.spark
 @OWN_SPARK
 @pytest.mark.parametrize(
-    ("how", "expected"),
+    ("how", "what", "expected", "afterwards"),
     [
-        ("stopped", "The Spark session was stopped in the middle of the run, and its clients with it."),
-        ("killed", "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it."),
+        ("stopped", "run", "The Spark session was stopped in the middle of the run, and its clients with it.", STOPPED),
+        (
+            "killed",
+            "run",
+            "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it.",
+            GONE,
+        ),
+        ("stopped", "write", "Writing topic t failed: the Spark session was stopped meanwhile.", STOPPED),
+        ("killed", "write", "Writing topic t failed: Spark's JVM, the driver, has ended meanwhile. Maybe", GONE),
     ],
 )
-def test_a_session_that_ends_under_a_run_is_said_to_have(tmp_path: Path, how: str, expected: str) -> None:
+def test_a_session_that_ends_under_a_run_is_said_to_have(
+    tmp_path: Path, how: str, what: str, expected: str, afterwards: str
+) -> None:
     """It was told as "'NoneType' object has no attribute" of whatever was asked for first, or as a call of Py4J that failed."""
-    said, error = run_program(dict(os.environ), STOPPING, str(tmp_path), how)
+    said, error = run_program(dict(os.environ), STOPPING, str(tmp_path), how, what)
 
-    assert said.startswith(expected), error
+    first, *others = said.splitlines()
+    assert first.startswith(expected), error
+    assert [other.startswith(afterwards) for other in others] == [True] * 5, said + error
 
 
 @pytest.mark.spark
 @OWN_SPARK
-def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one() -> None:
+def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one(tmp_path: Path) -> None:
     """As one that lost its master: until Python ended every session was one of Py4J's errors, with pages of Java's."""
-    said, error = run_program(dict(os.environ), ENDED)
+    (tmp_path / "python").write_text(f'#!/bin/sh\nOURS=yes exec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    said, error = run_program(dict(os.environ), ENDED, str(tmp_path / "python"))
 
-    assert said.splitlines()[0] == "3", error
-    assert said.splitlines()[1].startswith("Spark's JVM has ended, and PySpark starts no other one in this process."), (
-        error
-    )
+    # Workers were the first `python3` of the path, settings those for another master, and nobody said that the memory stays.
+    assert said.splitlines()[0] == "['yes'] 6", error
+    assert "as it was started, whatever `config` says about spark.driver.memory. Maybe" in error
+    assert said.splitlines()[1].startswith(GONE), error
 
 
 @pytest.mark.spark

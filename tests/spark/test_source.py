@@ -389,6 +389,33 @@ def test_a_schema_of_the_user_that_rows_do_not_have_is_refused(tmp_path: Path, s
             read(from_arrow_schema(pa.schema([("key", pa.int64()), strange]), prefer_timestamp_ntz=True))
 
 
+def test_parts_that_may_be_null_are_not_taken_for_what_never_is(tmp_path: Path) -> None:
+    """Spark's tasks failed one after the other, as soon as there was a null."""
+    never = pa.list_(pa.field("item", pa.int64(), nullable=False))
+    maybe = pa.struct([("x", pa.int64())])
+    rows = pa.table({"key": [1], "never": pa.array([[1]], never), "maybe": pa.array([{"x": None}], maybe)})
+    write_topic(tmp_path, "t", rows, partitions=1, key=["key"])
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "t"})
+    found.reader(from_arrow_schema(pa.schema([("never", pa.list_(pa.int64())), ("maybe", maybe)])))
+    found.reader(from_arrow_schema(pa.schema([("never", never)])))
+    wrong = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    with pytest.raises(ConfigException, match=r"no columns \['maybe struct<x:bigint> with parts not null'\]; it has"):
+        found.reader(from_arrow_schema(pa.schema([("maybe", wrong)])))
+
+
+def test_wide_rows_come_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow makes no `string` of more than 2 GiB of `large_string`, of which polars makes all texts: such a file could not be read."""
+    monkeypatch.setattr("task_assignor.spark.source.BATCH_BYTES", 1_000)
+    monkeypatch.setattr("task_assignor.spark.source._CAST_BYTES", 1_000)
+    text = pa.array([f"{number:0100}" for number in range(100)], pa.large_string())
+    write_topic(tmp_path, "t", pa.table({"key": range(100), "text": text}), partitions=1, key=["key"])
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "t"})
+    reader = found.reader(found.schema())
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert max(batch.num_rows for batch in batches) <= 10  # type: ignore[union-attr]
+    assert [row for batch in batches for row in batch.column("text").to_pylist()] == text.to_pylist()  # type: ignore[union-attr]
+
+
 def test_a_file_that_is_missing_is_told_before_spark_tries_it_again_and_again(tmp_path: Path) -> None:
     write_topic(tmp_path, "numbers", numbers(0, 50), partitions=2, key=["key"])
     found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers"})
@@ -433,11 +460,25 @@ def test_an_output_is_a_stream_too(spark: SparkSession, finished: RunResult, tmp
             r"The option startingOffsets \('last'\) of format",
         ),
         ({"topics_root": "x", "topic": "y", "maxoffsetspertrigger": 9}, "is one of other sources of Spark"),
+        # Passwords of others are not told.
+        ({"topic": "x", "password": "y"}, r"\({'topic': 'x'}\) name nothing"),
     ],
 )
 def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], said: str) -> None:
     with pytest.raises(Exception, match=said):
         source(spark, **options)
+
+
+def test_what_the_format_does_not_do_is_told_with_what_does(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a table Spark tells the options when it is made, and none when it is read."""
+    write_topic(tmp_path, "t", pa.table({"key": [1]}), partitions=1, key=["key"])
+    frame = source(spark, topics_root=tmp_path, topic="t")
+    with pytest.raises(Exception, match=r"has no tables: .* Maybe CREATE TEMPORARY VIEW name USING task_assignor"):
+        spark.sql(f"CREATE TABLE t USING task_assignor OPTIONS (topics_root '{tmp_path}', topic 't')")
+    spark.sql(f"CREATE TEMPORARY VIEW a_topic USING task_assignor OPTIONS (topics_root '{tmp_path}', topic 't')")
+    assert [row.key for row in spark.table("a_topic").collect()] == [1]
+    with pytest.raises(Exception, match=r"is for reading. Maybe task_assignor.spark.write_topic\(frame, root, name"):
+        frame.write.format("task_assignor").mode("append").save()
 
 
 @pytest.mark.parametrize(

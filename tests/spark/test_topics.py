@@ -19,10 +19,10 @@ from pyspark.sql import types as T  # noqa: N812
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException
 from task_assignor.spark import SparkJobError, read_topic, write_topic
+from task_assignor.spark.columns import arrow_schema
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups
 from task_assignor.spark.shuffle import Shuffle
-from task_assignor.spark.source import arrow_schema
 
 pytestmark = pytest.mark.spark
 
@@ -316,6 +316,17 @@ def test_rows_damaged_on_their_way_into_a_topic_are_told(tmp_path: Path, damage:
         file.write_bytes(whole[:at] + b"T" + whole[at + 1 :] if damage == "flipped" else whole[:at])
     with pytest.raises(CorruptLogException, match=rf"{file} .*write the topic again"):
         read()
+
+
+def test_wide_rows_are_sorted_in_smaller_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million rows were held at once: of 4 kB each the worker of one Spark task wanted 20 GB."""
+    monkeypatch.setattr("task_assignor.spark.shuffle.CHUNK_BYTES", 1_000)
+    schema = pa.schema([("key", pa.int64()), ("text", pa.string())])
+    shuffle = Shuffle(str(tmp_path), "shuffle", ("key",), 1, schema)
+    rows = pa.table({"key": range(100), "text": ["x" * 100] * 100}, schema)
+    written = shuffle.write("a", rows.to_batches(max_chunksize=5))
+    assert len(written.chunks) == 10
+    assert pa.Table.from_batches(shuffle.read([written], 0)).equals(rows)
 
 
 def test_files_that_are_named_twice_are_read_twice(spark: SparkSession, tmp_path: Path) -> None:

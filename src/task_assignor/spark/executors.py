@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 from pyspark import RDD
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
+from task_assignor.sdk.logs import logger_of
+
 T = TypeVar("T")
+NO_EXECUTOR_S: Final = 15
+"""Without any for so long, that is told."""
+
+logger = logger_of(__name__)
 
 
 @attrs.frozen
@@ -49,6 +55,18 @@ def live_executors(spark: SparkSession) -> list[Executor]:
             host = str(one.hostPort()).rpartition(":")[0]
             found.append(Executor(executor_id, host, slots, is_decommissioned(spark, executor_id)))
     return sorted(found, key=lambda one: (len(one.executor_id), one.executor_id))
+
+
+def warn_without_executors(spark: SparkSession) -> None:
+    """Say that there is none. Spark would say it too, where its messages are not turned down, and without the sizes."""
+    conf = spark.sparkContext.getConf()
+    logger.warning(
+        "Spark has had no executor for %d s. Maybe no worker has room for one: it wants the memory spark.executor.memory (%s), "
+        "and the cores spark.executor.cores (%s). The master's page shows workers and what waits.",
+        NO_EXECUTOR_S,
+        conf.get("spark.executor.memory") or "1g, Spark's own choice",
+        conf.get("spark.executor.cores") or "all of a worker",
+    )
 
 
 def is_decommissioned(spark: SparkSession, executor_id: str) -> bool:

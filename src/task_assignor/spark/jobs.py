@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import attrs
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -17,6 +17,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
 
@@ -39,6 +40,16 @@ logger = logger_of(__name__)
 
 class SparkJobError(StreamsException):
     """A Spark job failed; the message says which and why."""
+
+
+@unbroken()
+def how_ended(context: Any) -> Literal["stopped", "lost"] | None:
+    """How a session has ended, by its context: it was stopped, or its JVM is not there any more; None: it has not."""
+    java = context._jsc  # noqa: SLF001 (there is no public "is stopped")
+    try:
+        return "stopped" if java is None or java.sc().isStopped() else None
+    except (Py4JError, OSError):
+        return "lost"
 
 
 @contextmanager
@@ -76,7 +87,13 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
     except Exception as error:  # Py4J and Spark raise their own kinds
         done.set()
         watcher.join()
-        raise SparkJobError(f"{what} failed: {short_reason(reasons[0] if reasons else str(error))}") from error
+        said = short_reason(reasons[0] if reasons else str(error))
+        match how_ended(context):
+            case "stopped":
+                said = "the Spark session was stopped meanwhile."
+            case "lost":
+                said = "Spark's JVM, the driver, has ended meanwhile. Maybe it was killed, as where memory runs out, or its own messages say why."
+        raise SparkJobError(f"{what} failed: {said}") from error
     except BaseException:  # Ctrl-C in a notebook: only in scripts Spark itself has heard of it
         with suppress(Py4JError, OSError):
             context.cancelJobGroup(group)
@@ -85,8 +102,9 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
         done.set()
         # It waits for nothing but answers of Spark's JVM, as what follows does.
         watcher.join()
-        for key, value in before.items():
-            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
+        with suppress(Py4JError, OSError, AttributeError):  # the session was stopped meanwhile, or its JVM has ended
+            for key, value in before.items():
+                context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
 def end_failing_jobs(spark: SparkSession) -> None:

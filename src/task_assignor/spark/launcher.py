@@ -29,12 +29,11 @@ from task_assignor.runtime import (
 from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, named, said
-from task_assignor.spark.executors import is_decommissioned
+from task_assignor.spark.executors import NO_EXECUTOR_S, is_decommissioned, warn_without_executors
 from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, short_reason
 from task_assignor.spark.session import check_session, driver_host, needs_session, require_classic
 from task_assignor.spark.shipping import sent_function, ship_package
 
-_NO_EXECUTOR_S: Final = 15
 _LOOK_EVERY_S: Final = 0.5
 _GRACE_S: Final = 3.0
 _CANCEL_TIMEOUT_S: Final = 10.0
@@ -108,7 +107,7 @@ class SparkLauncher:
         if slots < len(plan.bootstraps):
             logger.warning("%d clients want a slot each, Spark has %d now; the rest wait.", len(plan.bootstraps), slots)
         if not slots:
-            self._executor_due = time.monotonic() + _NO_EXECUTOR_S
+            self._executor_due = time.monotonic() + NO_EXECUTOR_S
 
     @unbroken()
     def capacity(self) -> int:
@@ -198,19 +197,11 @@ class SparkLauncher:
         return found
 
     def _tell_without_executors(self) -> None:
-        """Spark would say it too, where its messages are not turned down, and without the sizes."""
         if time.monotonic() < self._executor_due:
             return
         self._executor_due = math.inf
         if not self.capacity():
-            conf = self.spark.sparkContext.getConf()
-            logger.warning(
-                "Spark has had no executor for %d s. Maybe no worker has room for one: it wants the memory spark.executor.memory (%s), "
-                "and the cores spark.executor.cores (%s). The master's page shows workers and what waits.",
-                _NO_EXECUTOR_S,
-                conf.get("spark.executor.memory") or "1g, Spark's own choice",
-                conf.get("spark.executor.cores") or "all of a worker",
-            )
+            warn_without_executors(self.spark)
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the clients, which were told to stop; cancel the jobs of those that are left.
@@ -242,7 +233,9 @@ class SparkLauncher:
             with unbroken():
                 self.spark.sparkContext.cancelJobGroup(job.group)
         except (Py4JError, OSError, AttributeError) as error:  # the session was stopped meanwhile, or its JVM has ended
-            logger.warning("The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, error)
+            logger.warning(
+                "The Spark job of %s could not be cancelled: %s", job.bootstrap.spec.name, short_reason(said(error))
+            )
 
 
 def client_function() -> Callable[[Iterable[bytes]], Iterable[str]]:

@@ -19,10 +19,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from task_assignor.spark.jobs import even_shares
-from task_assignor.spark.shuffle import CHUNK_ROWS, Shuffle, Shuffled
+from task_assignor.spark.shuffle import Shuffle, Shuffled
 
 MOST_FILES: Final = 1_000
 """The driver reads the index of every file; of very many files Spark shall take care."""
+_READ_ROWS: Final = 30_000
+"""Rows that are read at once: however wide they are, the shuffle counts their bytes."""
 _SAME_IN_BOTH: Final = (
     pa.types.is_boolean,
     pa.types.is_signed_integer,
@@ -156,6 +158,6 @@ def _read(groups: Iterable[RowGroup], schema: pa.Schema) -> Iterator[pa.RecordBa
     for group in groups:
         with pq.ParquetFile(Path(group.path), memory_map=True) as file:
             for batch in file.iter_batches(
-                batch_size=CHUNK_ROWS, row_groups=[group.number], columns=schema.names, use_threads=False
+                batch_size=_READ_ROWS, row_groups=[group.number], columns=schema.names, use_threads=False
             ):
                 yield batch.select(schema.names)

@@ -7,6 +7,7 @@ that finds itself elsewhere does nothing, says so, and is started again.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -28,7 +29,7 @@ from task_assignor.runtime.shells.transport import connect
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
-from task_assignor.spark.executors import Executor, live_executors
+from task_assignor.spark.executors import NO_EXECUTOR_S, Executor, live_executors, warn_without_executors
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
 from task_assignor.spark.session import (
     SparkSessionError,
@@ -98,6 +99,8 @@ class PinnedLauncher:
         self._stopping = False
         self._next_look = 0.0
         self._executors: list[Executor] = []
+        self._place_due = math.inf
+        """No client with a place by then: that is told."""
 
     @property
     def coordinator_host(self) -> str:
@@ -123,6 +126,7 @@ class PinnedLauncher:
         ship_package(self.spark)
         self._door = Door(plan.bootstraps[0].options.bind_host or self.coordinator_host, self._authkey)
         self._clients, self._stopping = {}, False
+        self._place_due = time.monotonic() + NO_EXECUTOR_S
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
 
@@ -232,7 +236,23 @@ class PinnedLauncher:
                 found.append(ClientExit(client.name, client.ended, client.was_told and not client.departs))
                 client.executor = client.shell = None
         self._find_places()
+        if now >= self._place_due:
+            self._place_due = math.inf
+            self._tell_without_places()
         return found
+
+    def _tell_without_places(self) -> None:
+        if self.capacity():
+            return
+        if not self._executors:
+            warn_without_executors(self.spark)
+            return
+        logger.warning(
+            "No executor has room for a client. A client wants as many slots as it has threads (num.stream.threads: %d at least), the largest "
+            "executor has %d (spark.executor.cores / spark.task.cpus).",
+            min((client.slots for client in self._clients.values()), default=1),
+            max(one.slots for one in self._executors),
+        )
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the clients, which were told to stop; end those that are left, with their Spark tasks."""

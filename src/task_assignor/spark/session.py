@@ -20,7 +20,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -32,7 +31,7 @@ from task_assignor.sdk.integers import is_whole
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, shown
 from task_assignor.spark.java import prepare_java
-from task_assignor.spark.jobs import end_failing_jobs, short_reason
+from task_assignor.spark.jobs import end_failing_jobs, how_ended, short_reason
 
 # A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
 MAX_FAILURES: Final = 1000
@@ -41,6 +40,26 @@ _TASK_CPUS: Final = "spark.task.cpus"
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
 _LAST_LINES: Final = 20
 _MASTER_TIMEOUT_S: Final = 5.0
+_ENDED: Final[Mapping[str | None, str]] = {
+    "stopped": "The session was stopped. Start one with `spark_session()`.",
+    "lost": "Spark's JVM has ended, and PySpark starts no other one in this process. Maybe start Python, or the notebook's kernel, anew.",
+}
+_ENDED_MEANWHILE: Final[Mapping[str | None, str]] = {
+    "stopped": "The Spark session was stopped in the middle of the run, and its clients with it. Maybe end the run before, with "
+    "request_stop(), and stop the session when run() has come back.",
+    "lost": "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it. Maybe it was killed, as where memory runs "
+    "out, or its own messages say why. What was committed stays: run the program again.",
+}
+_OF_JAVA: Final = {
+    *(
+        "spark.driver.memory",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.extraClassPath",
+        "spark.driver.extraLibraryPath",
+    ),
+    *("spark.driver.defaultJavaOptions", "spark.jars.packages", "spark.jars.repositories"),
+}
+"""Settings that count when Spark's JVM is started."""
 _NO_FILE: Final = b"/files/\r\n\r\n"
 _QUESTION: Final = struct.pack(">QBI", 13 + len(_NO_FILE), 6, len(_NO_FILE)) + _NO_FILE
 """In Spark's protocol the request for a file that is not there (`StreamRequest`): a master says no, and a web server `HTTP/1.1 400`."""
@@ -76,7 +95,12 @@ class SparkSessionError(StreamsException):
 
 @unbroken()
 def driver_host(spark: SparkSession) -> str:
-    """The address at which Spark's executors reach the driver."""
+    """The address at which Spark's executors reach the driver.
+
+    Raises:
+        SparkSessionError: the session has ended.
+    """
+    require_classic(spark)
     return str(spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
 
 
@@ -132,6 +156,7 @@ def spark_session(
             f"The config ({shown(config)}) of a session must be a mapping. Maybe {{'spark.executor.memory': '2g'}}."
         )
     given = {key: str(value) for key, value in (config or {}).items()}
+    master = given.get("spark.master", master)
     _forget_stopped()
     # A session is active in the thread that made it; its context is there for all.
     has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
@@ -159,14 +184,26 @@ def spark_session(
         settings = _settings(master, verbose) | submitted | own | given
         for key, value in settings.items():
             conf.set(key, value)
+        java: Any = SparkContext._jvm  # noqa: SLF001
+        too_late = [key for key in given if java and key in _OF_JAVA and java.System.getProperty(key) != given[key]]
+        if too_late:
+            logger.warning(
+                "Spark's JVM runs already, from a session that was stopped, so it is as it was started, whatever `config` says about %s. "
+                "Maybe start Python, or the notebook's kernel, anew.",
+                ", ".join(too_late),
+            )
         prepare_java()
         _require_master(master)
+        named = settings.get("spark.pyspark.python")
         # Without this Spark starts whatever `python3` is first on the PATH, which knows nothing of this environment.
-        if "spark.pyspark.python" not in settings:
+        if not named:
             python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             if _LOCAL.fullmatch(master) and python == sys.executable:  # another one may not have this package
                 conf.setIfMissing("spark.python.daemon.module", "task_assignor._spark_workers")
         active = _start(conf, verbose=verbose)
+        if named:
+            # PySpark itself looks at the variable alone, which spark-submit sets by this.
+            active.sparkContext.pythonExec = named
         if "spark.task.maxFailures" not in {**submitted, **given}:
             end_failing_jobs(active)
     check_session(active, clients)
@@ -199,8 +236,6 @@ def check_slots(spark: SparkSession, count: int, what: str = "clients") -> None:
     """
     require_classic(spark)
     context = spark.sparkContext
-    if context._jsc is None:  # noqa: SLF001 (there is no public "is stopped")
-        _raise_if_any(["The session was stopped. Start one with `spark_session()`."])
     conf = context.getConf()
     master = str(context.master)
     problems = _master_problems(master, count, _cpus(conf.get(_TASK_CPUS)), what)
@@ -243,7 +278,7 @@ def require_classic(spark: object) -> None:
     """Refuse a session of Spark Connect: it has no driver of ours, where the coordinator could be.
 
     Raises:
-        SparkSessionError: it is one, or no session at all.
+        SparkSessionError: it is one, or has ended, or no session at all.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise SparkSessionError(
@@ -255,6 +290,9 @@ def require_classic(spark: object) -> None:
         raise SparkSessionError(
             f"The session ({shown(spark)}) must be a pyspark.sql.SparkSession. Maybe spark_session(), which starts one."
         )
+    ended = how_ended(spark.sparkContext)
+    if ended:
+        raise SparkSessionError(_ENDED[ended])
 
 
 def needs_session(method: Callable[[L], T]) -> Callable[[L], T]:
@@ -266,30 +304,12 @@ def needs_session(method: Callable[[L], T]) -> Callable[[L], T]:
             with unbroken():
                 return method(launcher)
         except Exception as error:
-            why = _why_gone(launcher.spark)
+            why = _ENDED_MEANWHILE.get(how_ended(launcher.spark.sparkContext))
             if why is None:
                 raise
             raise SparkSessionError(why) from error
 
     return wrapped
-
-
-def _why_gone(spark: SparkSession) -> str | None:
-    """What is to be said of a session in which nothing can be done any more; None: it is there."""
-    stopped = (
-        "The Spark session was stopped in the middle of the run, and its clients with it. Maybe end the run before, with "
-        "request_stop(), and stop the session when run() has come back."
-    )
-    context: Any = spark.sparkContext
-    try:
-        return stopped if context._jsc is None or context._jsc.sc().isStopped() else None  # noqa: SLF001 (there is no public "is stopped")
-    except AttributeError:  # it is at this very moment
-        return stopped
-    except (Py4JError, OSError):
-        return (
-            "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it. Maybe it was killed, as where memory runs "
-            "out, or its own messages say why. What was committed stays: run the program again."
-        )
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -443,16 +463,12 @@ def _forget_stopped() -> bool:
         SparkSessionError: Java itself has ended.
     """
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 (Spark has no public way to ask)
-    java = getattr(context, "_jsc", None)
-    try:
-        is_stopped = java is not None and bool(java.sc().isStopped())
-    except (Py4JError, OSError) as error:
-        raise SparkSessionError(
-            "Spark's JVM has ended, and PySpark starts no other one in this process. Maybe start Python, or the notebook's kernel, anew."
-        ) from error
-    if is_stopped:
+    ended = None if getattr(context, "_jsc", None) is None else how_ended(context)
+    if ended == "stopped":
         context.stop()
-    return is_stopped
+    elif ended:
+        raise SparkSessionError(_ENDED[ended])
+    return ended == "stopped"
 
 
 @contextlib.contextmanager

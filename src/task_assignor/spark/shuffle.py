@@ -20,7 +20,8 @@ from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage import Storage, check_sealed, corrupt, seal_of, storage_at
 
 CHUNK_ROWS: Final = 1_000_000
-"""Rows that a writing Spark task holds in memory before it sorts them into partitions."""
+CHUNK_BYTES: Final = 256 << 20
+"""Rows, or bytes of them, that a writing Spark task holds in memory before it sorts them into partitions, which takes some times as much."""
 
 
 @attrs.frozen
@@ -112,13 +113,13 @@ class Shuffle:
 
     def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         pending: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for batch in batches:
             pending.append(batch)
-            rows += batch.num_rows
-            if rows >= CHUNK_ROWS:
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
                 yield pa.Table.from_batches(pending).cast(self.schema)
-                pending, rows = [], 0
+                pending, rows, size = [], 0, 0
         if rows:
             yield pa.Table.from_batches(pending).cast(self.schema)
 

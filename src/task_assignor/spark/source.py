@@ -12,34 +12,33 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from inspect import signature
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException, output_schema, read_output
-from task_assignor.runtime.frames import retyped
+from task_assignor.runtime.frames import taken
 from task_assignor.runtime.outputs import committed_outputs
 from task_assignor.runtime.run_folder import RunLayout, read_application
 from task_assignor.runtime.storage import Seal, Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.topics import topics_storage
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.text import nearest, shown
+from task_assignor.spark.columns import arrow_schema, columns_not_in, described, spark_schema
 from task_assignor.spark.jobs import even_shares
 from task_assignor.spark.session import require_classic
 from task_assignor.spark.shipping import ship_package
 
 FORMAT: Final = "task_assignor"
 BATCH_ROWS: Final = 100_000
-"""Rows handed to Spark at a time."""
+BATCH_BYTES: Final = 64 << 20
+"""Rows, or bytes of them, handed to Spark at a time."""
 _OPTIONS: Final = (
     "Expected are the options topics_root and topic, or run_dir and output; and, if wanted, offsets (true or false), of an "
     "output marker and, of streams, startingOffsets (earliest or latest)."
@@ -66,24 +65,12 @@ _OF_OTHERS: Final = (
     .split()
 )
 """Options of Spark's sources for Kafka and files: who gives them here takes them for ours."""
-_NEVER_NULL: Final = " not null"
 _SLIP: Final = 0.7
 """Spark and its catalogues have options of their own; what looks so much like one of ours is a slip of the hand."""
-_DIGITS: Final = 38
+_CAST_BYTES: Final = 1 << 30
+"""In more than 2 GiB of texts Arrow cannot make `string` of `large_string`, however few of them are wanted: those are copied."""
 Place: TypeAlias = dict[str, Any]
 """Where a log is cut, as JSON has it: its `id`, and `ends`: part -> position. Of a stream also `starts`: the `ends` of where it began."""
-_NEAREST: Final = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-    pa.time32("s"): pa.time64("ns"),
-    pa.time32("ms"): pa.time64("ns"),
-    pa.string_view(): pa.string(),
-    pa.binary_view(): pa.binary(),
-}
 
 
 @attrs.frozen
@@ -330,6 +317,11 @@ class TaskAssignorSource(DataSource):
 
     def _rows(self) -> Rows:
         known = {option.lower() for option in _KNOWN}
+        if "provider" in self.options:  # a property of tables
+            raise ConfigException(
+                f"Format {FORMAT!r} has no tables: Spark does not tell a source in Python the options of a table that is read. Maybe "
+                f"CREATE TEMPORARY VIEW name USING {FORMAT} OPTIONS (...). {_OPTIONS}"
+            )
         for key in self.options:
             if key.lower() in _OF_OTHERS:
                 raise ConfigException(
@@ -348,18 +340,17 @@ class TaskAssignorSource(DataSource):
             return rows_of_topic(root, topic)
         if run and output and not (root or topic):
             return rows_of_output(run, output, marker)
-        raise ConfigException(f"The options of format {FORMAT!r} ({dict(self.options)}) name nothing. {_OPTIONS}")
+        given = {key: value for key, value in self.options.items() if key.lower() in known}  # others may be passwords
+        raise ConfigException(f"The options of format {FORMAT!r} ({given}) name nothing. {_OPTIONS}")
 
     def _rows_for(self, schema: StructType) -> Rows:
         """The rows, if they have these columns, which may be those of the user: others would be null, or other values."""
         rows = self._rows()
-        has = [_described(field) for field in self._schema_of(rows)]
-        # What is never null may be taken for what may be, and not the other way.
-        fits = {*has, *(one.removesuffix(_NEVER_NULL) for one in has)}
-        strange = [described for field in schema if (described := _described(field)) not in fits]
+        has = self._schema_of(rows)
+        strange = columns_not_in(has, schema)
         if strange:
             raise ConfigException(
-                f"{rows.log} has no columns {strange}; it has {has}. Maybe read it without a schema of your own, and cast its columns "
+                f"{rows.log} has no columns {strange}; it has {[described(field) for field in has]}. Maybe read it without a schema of your own, and cast its columns "
                 "then."
             )
         return rows
@@ -382,6 +373,15 @@ class TaskAssignorSource(DataSource):
     def schema(self) -> StructType:
         """The columns that Spark sees."""
         return self._schema_of(self._rows())
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002 (Spark's signature)
+        """There is none: it says what to call."""
+        raise ConfigException(
+            f"Format {FORMAT!r} is for reading. Maybe task_assignor.spark.write_topic(frame, root, name, ...); for a stream, foreachBatch "
+            "with task_assignor.runtime.append_topic(root, name, frame.toArrow())."
+        )
+
+    streamWriter = writer  # noqa: N815 (Spark's name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of one query."""
@@ -472,13 +472,19 @@ def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) ->
     for piece, table in (found for each in pieces for found in each.tables(wanted.names)):
         if with_offsets:
             table = table.append_column("partition", pa.array(np.full(table.num_rows, piece.partition, np.int32)))
-            first = piece.position + piece.start
-            table = table.append_column("offset", pa.array(np.arange(first, first + table.num_rows, dtype=np.int64)))
+            offsets = piece.position + piece.start + np.arange(table.num_rows, dtype=np.int64)
+            table = table.append_column("offset", pa.array(offsets))
         for name in set(wanted.names) - set(table.schema.names):
             # A column that had only nulls in some batches may be missing there.
             table = table.append_column(name, pa.nulls(table.num_rows))
-        columns = [_as_spark_has_it(table.column(field.name), field, piece) for field in wanted]
-        yield from pa.table(columns, schema=wanted).to_batches(max_chunksize=BATCH_ROWS)
+        table = table.select(wanted.names)
+        at_once = max(min(BATCH_ROWS, BATCH_BYTES * table.num_rows // max(table.nbytes, 1)), 1)
+        for start in range(0, table.num_rows, at_once):
+            part = table.slice(start, at_once)
+            if table.nbytes > _CAST_BYTES:
+                part = taken(part, np.arange(part.num_rows))
+            columns = [_as_spark_has_it(part.column(field.name), field, piece) for field in wanted]
+            yield from pa.table(columns, schema=wanted).to_batches()
 
 
 def _as_spark_has_it(column: pa.ChunkedArray, field: pa.Field, piece: Piece) -> pa.ChunkedArray:
@@ -529,54 +535,3 @@ def frame_of(
         reader = reader.option("splits", splits)
     reader = reader.option("since", json.dumps(rows.upto(rows.starts)))
     return reader.option("upto", json.dumps(rows.upto(rows.ends))).load()
-
-
-def spark_schema(schema: pa.Schema, *, with_offsets: bool) -> StructType:
-    """The columns as Spark has them.
-
-    Raises:
-        ConfigException: partition and offset are wanted, and the rows have columns of these names.
-    """
-    own = sorted({"partition", "offset"}.intersection(schema.names)) if with_offsets else []
-    if own:
-        raise ConfigException(
-            f"Partition and offset cannot be added to rows that have columns of these names: {own}. Maybe read them without."
-        )
-    fields = []
-    for field in schema:
-        try:
-            nearest_type = retyped(field.type, _nearest)
-            from_arrow_type(nearest_type, prefer_timestamp_ntz=True)
-        except (PySparkException, ValueError) as error:
-            raise ConfigException(
-                f"The column {field.name!r} has type {field.type}, which Spark does not have ({error}). Maybe read it with pyarrow, or "
-                "write the column in another type."
-            ) from error
-        fields.append(pa.field(field.name, nearest_type, field.nullable))
-    if with_offsets:
-        fields += [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
-    # Before Spark 4.2 it has another default.
-    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The columns as Arrow has them; times with a zone are in UTC."""
-    # Spark 4.1 has no such argument: there they always are.
-    has_zone = "timezone" in signature(to_arrow_schema).parameters
-    return to_arrow_schema(schema, timezone="UTC") if has_zone else to_arrow_schema(schema)
-
-
-def _described(field: StructField) -> str:
-    return f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else _NEVER_NULL}"
-
-
-def _nearest(data_type: pa.DataType) -> pa.DataType:
-    """The nearest type that Spark has: it knows no unsigned numbers, dictionaries, views, and decimals of hundreds."""
-    if pa.types.is_dictionary(data_type):
-        return retyped(data_type.value_type, _nearest)
-    if pa.types.is_decimal(data_type):
-        digits = data_type.precision - min(data_type.scale, 0)
-        if max(digits, data_type.scale) > _DIGITS:
-            raise ValueError(f"its decimals have at most {_DIGITS} digits")
-        return pa.decimal128(max(digits, data_type.scale), max(data_type.scale, 0))
-    return _NEAREST.get(data_type, data_type)

@@ -17,13 +17,14 @@ from task_assignor.runtime.keys import timestamps_in_ms
 from task_assignor.runtime.topics import topics_storage
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
+from task_assignor.spark.columns import arrow_schema
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
 from task_assignor.spark.session import require_classic
 from task_assignor.spark.shipping import ship_package
 from task_assignor.spark.shuffle import Shuffle, Shuffled
 from task_assignor.spark.shuffle_source import ArrowShuffle, encode_shuffle, read_manifest
-from task_assignor.spark.source import arrow_schema, frame_of, rows_of_topic
+from task_assignor.spark.source import frame_of, rows_of_topic
 
 
 def write_topic(
