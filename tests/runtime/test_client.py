@@ -501,6 +501,7 @@ def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> Non
     program = (
         "import sys\nfrom task_assignor.runtime.shells import client_shell\n"
         "assert 'pandas' not in sys.modules\n"
+        "client_shell.check_kind = lambda *_: None\n"
         "client_shell.TasksHere = lambda *_: sys.exit('pandas' not in sys.modules)\n"
         "from types import SimpleNamespace as Some\n"
         "client_shell.run_client(Some(topology=Some(sub_topologies=())), '')\n"
