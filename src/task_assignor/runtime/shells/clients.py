@@ -163,7 +163,8 @@ class Clients:
 
     def _follow_wishes(self) -> None:
         wanted = {spec.name: spec for spec in self._wanted()}
-        for name in sorted(self._running.keys() - wanted.keys()):
+        # One that is to be another one leaves, too, and is started again when it has ended.
+        for name in sorted(name for name, spec in self._running.items() if wanted.get(name) != spec):
             del self._running[name]
             self._ending.add(name)
             if name not in self._present:
