@@ -143,6 +143,21 @@ def test_clients_are_waited_for_whatever_somebody_has_set_for_all_sockets() -> N
         socket.setdefaulttimeout(before)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6")
+@pytest.mark.parametrize(("listens", "comes"), [("::1", "::1"), ("::", "::1"), ("::", "127.0.0.1")])
+def test_the_coordinator_listens_on_addresses_of_ipv6(listens: str, comes: str) -> None:
+    """In a cluster of such no run could begin."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(str(error))
+    server = CoordinatorServer(listens, b"secret")
+    server._listener.start()
+    connect((comes, server.port), b"secret", 60, ToClient).release()
+    assert isinstance(server._events.get(timeout=60), ConnectionLost)
+    server.close()
+
+
 @pytest.mark.parametrize("where", ["accept", "memory", "exit", "thread"])
 def test_a_connection_that_cannot_be_taken_is_told_and_the_next_one_is_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str

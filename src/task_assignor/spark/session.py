@@ -77,7 +77,8 @@ class SparkSessionError(StreamsException):
 @unbroken()
 def driver_host(spark: SparkSession) -> str:
     """The address at which Spark's executors reach the driver."""
-    return str(spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
+    # Spark writes an address of IPv6 in brackets.
+    return str(spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1").strip("[]")
 
 
 def stop_session(spark: SparkSession) -> None:

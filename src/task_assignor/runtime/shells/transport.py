@@ -159,7 +159,10 @@ class Listener:
         self._read = reader_of(kind)
         self._serve = serve
         try:
-            self._socket = socket.create_server((host, 0), backlog=128)
+            families = {found[0] for found in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)}
+            family = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
+            is_either = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
+            self._socket = socket.create_server((host, 0), family=family, backlog=128, dualstack_ipv6=is_either)
         except OSError as error:
             raise ClientException(
                 f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine."
