@@ -286,7 +286,7 @@ class CoordinatorServer:
         try:
             event = self._events.get(timeout=max(wait, 0))
         except queue.Empty:
-            return Tick(self._clock.now_ms())
+            return self._tick()
         if isinstance(event, Tick):
             self._has_tick = False
         return event
@@ -296,7 +296,10 @@ class CoordinatorServer:
         deadline, now_ms = coordinator.next_deadline_ms(), self._clock.now_ms()
         if deadline is not None and deadline <= now_ms and not self._has_tick:
             self._has_tick = True
-            self._events.put(Tick(now_ms))
+            self._events.put(self._tick())
+
+    def _tick(self) -> Tick:
+        return Tick(self._clock.now_ms(), self._waits.take_still_ms())
 
     def _carry_out(
         self,
