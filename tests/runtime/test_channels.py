@@ -129,6 +129,18 @@ class _Nowhere:
         """Nothing."""
 
 
+def test_a_client_notices_that_the_machine_of_its_coordinator_is_gone() -> None:
+    """Without a word from there, as when it has lost its power, it stayed for a quarter of an hour."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._listener.start()
+    channel = connect(("127.0.0.1", server.port), b"secret", 60, ToClient)
+    assert channel._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        assert channel._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+    channel.release()
+    server.close()
+
+
 def test_clients_are_waited_for_whatever_somebody_has_set_for_all_sockets() -> None:
     """With `socket.setdefaulttimeout(30)` in a program no client could join any more when none had come for 30 s."""
     before = socket.getdefaulttimeout()
