@@ -452,6 +452,7 @@ def test_the_log_tells_of_many_records_once_a_minute(
     assert "left 10 more late records out" in lines("is too old")[-1]
     context.end()
     assert len(caplog.records) == 8
+    context.begin(132, {"orders": (0, 6)}, {"orders": ROWS})
     context.leave_out("orders", [0], "is bad")
     context.end()
     assert "left 1 more record out in the last 0 s" in lines("is bad")[-1], "nothing is lost at the end"

@@ -11,14 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
+from task_assignor.runtime import ClientException
 from task_assignor.runtime.machines.client_values import Disconnected
-from task_assignor.runtime.machines.coordinator_values import ConnectionLost
+from task_assignor.runtime.machines.coordinator_values import ConnectionLost, FromClient
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import Refused, ToClient
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.server import CoordinatorServer, _Writer
+from task_assignor.runtime.shells.tasks import Surroundings
 from task_assignor.runtime.shells.transport import Channel, connect
 from tests.runtime.test_launcher import _bootstrap
 
@@ -87,6 +90,53 @@ def test_what_is_no_message_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(lost, ConnectionLost)
     assert lost.reason.startswith("unreadable message: ")
     assert "What came from a client is no message: Expected" in caplog.text
+    refused = channel.receive()
+    assert not refused.may_rejoin, "it would say the same again and again, a thousand times a second"
+    assert refused.reason.startswith("what it says is no message here (Expected")
+    channel.release()
+    server.close()
+
+
+def test_a_client_that_does_not_understand_the_coordinator_ends(tmp_path: Path) -> None:
+    """It joined again a thousand times a second, with a rebalance whenever it did."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._listener.start()
+    bootstrap = attrs.evolve(_bootstrap(tmp_path), address=("127.0.0.1", server.port), authkey=b"secret")
+    tasks: Any = _Nowhere()
+    shell = ClientShell(bootstrap, "", tasks)
+    joining = threading.Thread(target=_answer, args=(server, {"of": "another version"}), daemon=True)
+    joining.start()
+    with pytest.raises(ClientException, match=r"what the coordinator says is no message here .*another version"):
+        shell.run()
+    joining.join(60)
+    server.close()
+
+
+def _answer(server: CoordinatorServer, message: Any) -> None:
+    """Say something to the client that says hello first."""
+    event = server._events.get(timeout=60)
+    assert isinstance(event, FromClient)
+    server._send(event.connection, message)
+
+
+class _Nowhere:
+    """Tasks of a client that never gets any."""
+
+    def surroundings(self) -> Surroundings:
+        return Surroundings(None, {}, "here", 1, {})
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_a_client_notices_that_the_machine_of_its_coordinator_is_gone() -> None:
+    """Without a word from there, as when it has lost its power, it stayed for a quarter of an hour."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._listener.start()
+    channel = connect(("127.0.0.1", server.port), b"secret", 60, ToClient)
+    assert channel._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        assert channel._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
     channel.release()
     server.close()
 
@@ -103,6 +153,21 @@ def test_clients_are_waited_for_whatever_somebody_has_set_for_all_sockets() -> N
         server.close()
     finally:
         socket.setdefaulttimeout(before)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6")
+@pytest.mark.parametrize(("listens", "comes"), [("::1", "::1"), ("::", "::1"), ("::", "127.0.0.1")])
+def test_the_coordinator_listens_on_addresses_of_ipv6(listens: str, comes: str) -> None:
+    """In a cluster of such no run could begin."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(str(error))
+    server = CoordinatorServer(listens, b"secret")
+    server._listener.start()
+    connect((comes, server.port), b"secret", 60, ToClient).release()
+    assert isinstance(server._events.get(timeout=60), ConnectionLost)
+    server.close()
 
 
 @pytest.mark.parametrize("where", ["accept", "memory", "exit", "thread"])

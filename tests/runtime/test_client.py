@@ -14,7 +14,6 @@ from task_assignor.runtime.machines.client import (
     MAX_LOSSES,
     ClientMachine,
 )
-from task_assignor.runtime.machines.client_snapshots import MAX_CHANGES
 from task_assignor.runtime.machines.client_task import (
     ClientTask,
     Job,
@@ -230,18 +229,6 @@ def test_snapshots_are_written_although_there_always_is_an_order() -> None:
             assert SendToCoordinator(TaskDone(result_of(orders[task]))) in done
             jobs = [job for job in done if isinstance(job, RunJob)]
     assert written == [(A, 2), (B, 3), (A, 5), (B, 6), (A, 8), (B, 9)]
-
-
-def test_many_small_changes_are_in_a_snapshot_however_many_runs_made_them() -> None:
-    """A restore has to open their files: there are not more of them than `MAX_CHANGES`, nearly."""
-    machine = a_member(snapshot_bytes=1 << 30)
-    at = Position(MAX_CHANGES - 3, 1, 9)
-    machine.handle(Received(assign(1, {A: at}, {})))
-    assert machine.handle(JobDone(Job(JobKind.RESTORE, A), Restored(A, at, 9)))[-1] != RunJob(Job(JobKind.SNAPSHOT, A))
-    reached = process(machine, an_order(A, at.batch + 1, base=at)).position
-    assert RunJob(Job(JobKind.SNAPSHOT, A)) not in machine.handle(Received(committed({A: reached})))
-    reached = process(machine, an_order(A, reached.batch + 1, base=reached)).position
-    assert machine.handle(Received(committed({A: reached})))[-1] == RunJob(Job(JobKind.SNAPSHOT, A))
 
 
 def test_small_changes_are_in_a_snapshot_after_some_time() -> None:
@@ -514,6 +501,7 @@ def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> Non
     program = (
         "import sys\nfrom task_assignor.runtime.shells import client_shell\n"
         "assert 'pandas' not in sys.modules\n"
+        "client_shell.check_kind = lambda *_: None\n"
         "client_shell.TasksHere = lambda *_: sys.exit('pandas' not in sys.modules)\n"
         "from types import SimpleNamespace as Some\n"
         "client_shell.run_client(Some(topology=Some(sub_topologies=())), '')\n"

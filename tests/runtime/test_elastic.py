@@ -141,6 +141,28 @@ def test_clients_that_are_too_many_finish_their_batches_and_leave(tmp_path: Path
     assert len(watch.of(ClientJoined)) == 3
 
 
+def test_a_client_that_is_to_be_elsewhere_leaves_and_is_started_again(tmp_path: Path, rows: pa.Table) -> None:
+    """It was as if nobody had asked."""
+    app, watch = _app(tmp_path), Watch()
+    watch.on(
+        BatchesCommitted, lambda _: app.scale([ClientSpec("client-1"), ClientSpec("client-2", threads=2, rack="b")])
+    )
+
+    def go_on(event: Rebalanced) -> None:
+        if (
+            _active(event, "client-2")
+            and len([told for told in watch.of(ClientJoined) if told.client == "client-2"]) == 2
+        ):
+            (tmp_path / "mark").touch()
+
+    watch.on(Rebalanced, go_on)
+    _check(app.run(watch), rows)
+    assert [event.client for event in watch.of(ClientLeft)] == ["client-2"]
+    assert not watch.of(ClientLost)
+    (*_, state) = sorted((tmp_path / "run" / "states").glob("*.json"))
+    assert '"b"' in state.read_text(), "the assignor knows where it is now"
+
+
 def test_at_sigterm_a_client_finishes_its_batches_and_leaves(tmp_path: Path, rows: pa.Table) -> None:
     app, watch = _app(tmp_path), Watch()
     _terminate(watch, "client-2")

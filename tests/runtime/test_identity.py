@@ -319,6 +319,7 @@ def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic])
     class Plain:
         def __init__(self) -> None:
             self.limit = {3: {2, 1}, "x": None}
+            self.handlers = {(lambda: None): "of a", (object(), 2): "of b"}
             self.lock = object()
             self.log = logging.getLogger(__name__)
             self.module = logging

@@ -1,18 +1,50 @@
-"""The last snapshots of a client that is to end: as many as there is time for, and it says how many it leaves out."""
+"""How many batches a client lets pass without a snapshot; and its last ones, when it is to end: as many as there is time for, and it says how
+many it leaves out."""
 
 from __future__ import annotations
 
 import pytest
 
 from task_assignor.runtime import SnapshotsLeftOut
-from task_assignor.runtime.machines.client_snapshots import SnapshotPlan
+from task_assignor.runtime.machines.client_snapshots import MAX_CHANGES, SnapshotPlan
 from task_assignor.runtime.machines.client_task import Job, JobKind, SnapshotWritten
 from task_assignor.runtime.machines.client_values import End, HeartbeatDue, JobDone, Received, RunJob, SendToCoordinator
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
-from task_assignor.runtime.machines.protocol import START, Goodbye, Stop, TaskClosed
+from task_assignor.runtime.machines.protocol import (
+    START,
+    Assign,
+    Change,
+    Committed,
+    Goodbye,
+    Position,
+    Recovery,
+    Restored,
+    Stop,
+    TaskClosed,
+)
+from task_assignor.runtime.machines.records import TaskSnapshot
 from task_assignor.sdk import TaskId
-from tests.runtime.machine import A, B, a_member, an_order, assign, committed, process
+from tests.runtime.machine import CHANGELOGS, A, B, a_member, an_order, assign, committed, process
 from tests.runtime.simulation import World
+
+
+@pytest.mark.parametrize(("has_changed", "limits"), [(True, (1 << 30, 0)), (False, (1 << 30, 0)), (False, (0, 1))])
+def test_many_batches_are_in_a_snapshot_however_many_runs_made_them(has_changed: bool, limits: tuple[int, int]) -> None:
+    """A restore goes through them all, and each is remembered: there are not more than `MAX_CHANGES`, nearly."""
+    machine = a_member(snapshot_bytes=limits[0], snapshot_heartbeats=limits[1])
+    changelogs = CHANGELOGS if has_changed else {}
+    at = Position(MAX_CHANGES - 2, 1, 9)
+    recovery = Recovery(changes=[Change(Position(0, 1, 9), CHANGELOGS)])
+    recovery.add_snapshot(TaskSnapshot(A, 0, 1, 9, None, {}, {}))
+    for batch in range(1, at.batch + 1):
+        recovery.add(Change(Position(batch, 1, 9), changelogs))
+    machine.handle(Received(Assign(1, {A: at}, {}, {A: recovery})))
+    assert machine.handle(JobDone(Job(JobKind.RESTORE, A), Restored(A, at, 9)))[-1] != RunJob(Job(JobKind.SNAPSHOT, A))
+    for is_due in (False, True):
+        reached = process(machine, an_order(A, at.batch + 1, base=at)).position
+        told = machine.handle(Received(Committed({A: Change(reached, changelogs)})))
+        assert (RunJob(Job(JobKind.SNAPSHOT, A)) in [*told, *machine.handle(HeartbeatDue())]) == is_due
+        at = reached
 
 
 def test_when_there_is_no_more_time_tasks_are_closed_without_a_snapshot() -> None:

@@ -48,7 +48,7 @@ from task_assignor.runtime.machines.client_values import (
     RunJob,
 )
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
-from task_assignor.runtime.machines.events import ClientJoined, ClientLeft
+from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, ClientLost
 from task_assignor.runtime.shells import heartbeat, local
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.clients import Clients
@@ -145,8 +145,11 @@ def test_the_end_of_a_run_waits_for_members_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_seen_first", [True, False])
-def test_a_client_that_has_left_by_itself_can_be_had_again(is_seen_first: bool) -> None:
-    """Its process may have ended before the coordinator, who is at a slow disk, has heard that it leaves."""
+@pytest.mark.parametrize("told", [ClientLeft("b", "b-1", "SIGTERM"), ClientLost("b", "b-1", "connection closed"), None])
+def test_a_client_that_has_left_by_itself_can_be_had_again(
+    is_seen_first: bool, told: ClientLeft | ClientLost | None
+) -> None:
+    """Its process may have ended before the coordinator, who is at a slow disk, has heard that it leaves; or before it has joined."""
     specs = {name: ClientSpec(name) for name in ("a", "b")}
     wanted, ended, started = dict(specs), list[ClientExit](), list[str]()
 
@@ -162,13 +165,13 @@ def test_a_client_that_has_left_by_itself_can_be_had_again(is_seen_first: bool) 
     server: Any = None
     bootstrap: Any = attrgetter("name")
     clients = Clients(Launcher(), server, lambda: [*wanted.values()], bootstrap, None, wanted.__delitem__)
-    for name in specs:
+    for name in specs if told else ["a"]:
         clients.watch(ClientJoined(name, "", f"{name}-1", "", "", 1))
     for happens in (True, False) if is_seen_first else (False, True):
         if happens:
             ended.append(ClientExit("b", "it was told to", has_left=True))
-        else:
-            clients.watch(ClientLeft("b", "b-1", "SIGTERM"))
+        elif told:
+            clients.watch(told)
         clients.look_after(coordinator)
     assert (list(wanted), started) == (["a"], [])
     wanted["b"] = specs["b"]

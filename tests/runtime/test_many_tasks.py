@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from task_assignor.runtime import Processor, SubTopology, TaskContext, Topology
 from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.coordinator import Coordinator
 from task_assignor.runtime.machines.progress import Progress
+from task_assignor.sdk import TaskId
 from tests.runtime.simulation import World
 
 BATCHES = 4
+
+
+class Nothing(Processor):
+    """Gives nothing."""
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """Nothing."""
 
 
 def _calls_of_a_batch(tasks: int, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -59,3 +69,37 @@ def _calls_of_a_batch(tasks: int, monkeypatch: pytest.MonkeyPatch) -> float:
 def test_a_batch_costs_as_much_beside_many_tasks_as_beside_few(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (_calls_of_a_batch(tasks, monkeypatch) for tasks in (10, 80))
     assert many < 1.2 * few, f"{few:.0f} and {many:.0f} calls a batch"
+
+
+@pytest.mark.parametrize("what", ["a sub-topology", "the offsets of a topic"])
+def test_one_of_many_sub_topologies_is_found_as_quickly_as_one_of_few(what: str) -> None:
+    """Each was looked for among all, for each task and topic: with two thousand of them that took minutes."""
+
+    def lines(count: int) -> int:
+        topology = Topology([SubTopology(f"s{number}", f"t{number}", Nothing) for number in range(count)])
+        tasks = [TaskId(number, 0) for number in range(count)]
+        topics = {task: (f"t{task.subtopology}",) for task in tasks}
+        progress = Progress(topics, {topic: [1] for (topic,) in topics.values()})
+        run = 0
+
+        def see(_: FrameType, event: str, __: object) -> Any:
+            nonlocal run
+            run += event == "line"
+            return see
+
+        def find(task: TaskId) -> None:
+            if what == "a sub-topology":
+                topology.of_task(task)
+            else:
+                progress.seals(*topics[task])
+
+        find(tasks[0])
+        before = sys.gettrace()
+        sys.settrace(see)
+        try:
+            find(tasks[-1])
+        finally:
+            sys.settrace(before)
+        return run
+
+    assert 0 < lines(400) <= lines(4)

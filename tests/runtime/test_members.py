@@ -5,12 +5,14 @@ from __future__ import annotations
 from task_assignor.group import ClientAssignment
 from task_assignor.runtime.machines.coordinator_members import Member, Members
 from task_assignor.runtime.machines.coordinator_orders import Orders
+from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, Tick
 from task_assignor.runtime.machines.events import TaskStalled
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, Work
 from task_assignor.runtime.machines.records import ClientTasks, FileRef, Seal, TaskCommit, changelog_path
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, TaskId
+from tests.runtime.simulation import World
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 
@@ -176,3 +178,23 @@ def test_a_task_that_only_waited_for_its_turn_is_not_blamed_for_the_loss_of_its_
     assert orders.poison(2) == (
         "Task 0_1, batch 1 (topic t, partition 1, offsets 1 to 10) was lost 2 times together with its client"
     )
+
+
+def test_while_the_coordinator_stands_still_nobody_is_silent() -> None:
+    """At Ctrl-Z and `fg`, or where code of the driver's held Python's lock for long, all clients were lost: none could be heard."""
+    world = World(0, clients=2, faults=0, rows=(400,), restart_coordinator=False)
+    coordinator = world.coordinator
+    while len(coordinator.members) < 2 or coordinator.phase is not CoordinatorPhase.RUNNING:
+        world.step()
+    limit_ms = world.options.session_timeout_ms
+    coordinator.handle(Tick(world.now_ms + 50 * limit_ms, 50 * limit_ms))
+    assert len(coordinator.members) == 2
+    coordinator.handle(Tick(world.now_ms + 52 * limit_ms))
+    assert not coordinator.members
+
+
+def test_while_the_coordinator_stands_still_nobody_is_waited_for() -> None:
+    world = World(0, clients=2, faults=0, rows=(400,), restart_coordinator=False)
+    limit_ms = world.options.startup_timeout_ms
+    assert not world.coordinator.handle(Tick(world.now_ms + 2 * limit_ms, 2 * limit_ms))
+    assert world.coordinator.handle(Tick(world.now_ms + 4 * limit_ms))

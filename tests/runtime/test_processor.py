@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task_assignor.runtime import (
+    InvalidTransitionException,
     Output,
+    Processor,
     RecordProcessor,
     StoreException,
     SubTopology,
@@ -23,9 +27,13 @@ from task_assignor.runtime import (
     TopicSpec,
     Topology,
     TopologyException,
+    write_topic,
 )
 from task_assignor.runtime.bad_records import LeftOut
+from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.rows import exact_table
+from task_assignor.runtime.task_input import TaskInput
+from task_assignor.runtime.task_processors import TaskProcessors
 from task_assignor.sdk import TaskId
 
 
@@ -395,3 +403,54 @@ def test_a_name_that_is_no_text_is_no_store() -> None:
     context = TaskContext("a", TaskId(0, 0), {}, (), {})
     with pytest.raises(StoreException, match=r"has no store \['totals'\]; it declares: none"):
         context.key_value_store(["totals"])  # type: ignore[arg-type]
+
+
+class Talkative(Processor):
+    """Forwards and counts whenever it can, and keeps what comes of that."""
+
+    heard: ClassVar[list[str]] = []
+
+    def _tell(self) -> None:
+        for tell in (partial(self.context.forward, {"k": 1}), partial(self.context.count, "told")):
+            try:
+                tell()
+                self.heard.append("")
+            except InvalidTransitionException as error:
+                self.heard.append(str(error))
+
+    def init(self, context: TaskContext) -> None:
+        """Too early."""
+        self.context = context
+        self._tell()
+
+    def process_batch(self, batch: Mapping[str, pa.Table], context: TaskContext) -> pa.Table | None:
+        """In time; and then, as from another thread, when the batch is over."""
+        self._tell()
+        finish = context.finish
+
+        def late() -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+            self._tell()
+            return finish()
+
+        context.finish = late  # type: ignore[method-assign]
+        return None
+
+    def close(self) -> None:
+        """Too late."""
+        self._tell()
+
+
+def test_what_no_batch_would_have_cannot_be_forwarded_or_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was lost without a word."""
+    monkeypatch.setattr(Talkative, "heard", [])
+    topic = write_topic(tmp_path, "a", pa.table({"k": [1, 2]}), partitions=1, key="k")
+    task, what = TaskId(0, 0), Topology([SubTopology("s", "a", Talkative, outputs="o")])
+    processors = TaskProcessors("app", task, what.of_task(task), {"a": topic.spec}, {})
+    order = TaskOrder(task, 0, 1, {"a": (0, 2)}, START)
+    outputs, counters = processors.run(order, TaskInput.read(order, ["a"], (), {"a": topic}))
+    processors.close()
+    assert (outputs["o"].num_rows, counters) == (1, {"told": 1})
+    assert [bool(error) for error in Talkative.heard] == [True, True, False, False, *[True] * 4]
+    assert "rows or counts, which no batch would have" in Talkative.heard[0]

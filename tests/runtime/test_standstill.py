@@ -89,3 +89,20 @@ def test_a_listener_that_does_not_come_back_is_named(
             said.wait_for("for those who are told of events: on_event, ")
 
     _run(tmp_path, on_event)
+
+
+def test_it_knows_how_long_nothing_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("task_assignor.runtime.shells.standstill.time.monotonic", lambda: now)
+    waits = Standstill("The run")
+    now += 30
+    assert waits.take_still_ms() == 0, "nobody has looked"
+    # No other thread looks before this one does: it would have stood still as well.
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
+    with waits:
+        now += 0.9
+        assert waits.take_still_ms() == 0
+        now += 30
+        waits._run()
+        now += 20
+        assert [waits.take_still_ms(), waits.take_still_ms()] == [50_000, 0]

@@ -155,7 +155,8 @@ class StreamsApplication:
 
         Args:
             clients: how many, or which, of those that there are and new ones. Of a number, the first ones stay, and new
-                ones are `client-1`, `client-2` and so on, whatever names are free.
+                ones are `client-1`, `client-2` and so on, whatever names are free. One of a known name that has other
+                threads, or is elsewhere, takes the place of the one that there is, when that has left.
 
         Raises:
             ClientException: none, too many, two of one name or, on one machine, of one state directory.

@@ -104,7 +104,7 @@ class TaskContext:
         self.record: tuple[str, int] | None = None
         self.stream_time: int | None = None
         self.schedules: list[Schedule] = []
-        self._may_schedule = True
+        self._may_schedule = self._has_batch = True
         self._began_ms = 0
         self._called_ms: dict[int, int] = {}
         """Number of a schedule by the clock -> when it was called last."""
@@ -170,7 +170,10 @@ class TaskContext:
             TopologyException: the sub-topology has no such output, or several and none was named; these are no rows; or it is not
                 known of what rows of a `Forwarded` output are made.
             ValueError: a row has a column that the output does not declare, or a value that its column cannot hold as it is.
+            InvalidTransitionException: there is no batch that would have them, as in `init`, in `close`, and for another thread when the
+                batch is over.
         """
+        self._check_has_batch()
         name = self._output(output)
         if name in self._forwarding.sources:
             self._forwarded.append((name, *self._forwarding.made(name, rows, made_of, self._standing)))
@@ -206,7 +209,9 @@ class TaskContext:
 
         Raises:
             TopologyException: the name is no text, or the number is not whole, or less than 0.
+            InvalidTransitionException: there is no batch that would have it, as for `forward`.
         """
+        self._check_has_batch()
         try:
             if operator.index(number) < 0:
                 # What a metric of its kind goes back by counts as a new beginning.
@@ -216,6 +221,11 @@ class TaskContext:
             raise TopologyException(
                 f"A counter has a text as name and counts on, in whole numbers; given were {shown(name)} and {shown(number)}."
             ) from None
+
+    def _check_has_batch(self) -> None:
+        if not self._has_batch:
+            what = "rows or counts, which no batch would have: only what is called to process records, or punctuates, may give them"
+            raise InvalidTransitionException(f"Task {self.task_id}", "between two batches", what)
 
     def in_time_order(self, batch: Mapping[str, pa.Table]) -> dict[str, npt.NDArray[np.int64]]:
         """The place of each row in the order of time over all sources, from 0: the order that `RecordProcessor` sees.
@@ -478,7 +488,7 @@ class TaskContext:
 
     def renew(self, elapsed_ms: int) -> None:
         """Called by the runtime before `Processor.init`, with the time of a clock that nobody sets."""
-        self.schedules, self._may_schedule, self._began_ms = [], True, elapsed_ms
+        self.schedules, self._may_schedule, self._began_ms, self._has_batch = [], True, elapsed_ms, False
         self._called_ms = {}
 
     def due_by_clock(self, elapsed_ms: int) -> list[tuple[int, Schedule]]:
@@ -515,7 +525,7 @@ class TaskContext:
     ) -> None:
         """Called by the runtime before each batch."""
         self._left_out.tell()
-        self.batch, self._may_schedule = batch, False
+        self.batch, self._may_schedule, self._has_batch = batch, False, True
         self._forwarded, self._counters = [], {}
         self.turn_to(offsets, rows or {}, row_offsets or {})
 
@@ -541,6 +551,7 @@ class TaskContext:
 
     def end(self) -> None:
         """Called by the runtime when the processor is given up."""
+        self._has_batch = False
         self._left_out.tell(is_over=True)
 
     def marked(self) -> tuple[int, dict[str, int]]:
@@ -564,6 +575,10 @@ class TaskContext:
         for name, number in after[1].items():
             if number != (known := before[1].get(name, 0)):
                 self._counters[name] -= number - known
+
+    def rest(self) -> None:
+        """Called by the runtime before `finish`: what comes now would be lost."""
+        self._has_batch = False
 
     def finish(self) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
         """Called by the runtime after each batch: output -> tables, and the counters."""

@@ -247,12 +247,18 @@ def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, 
         return type(value).__qualname__
     plain = functools.partial(_plain, topics=topics, above=(*above, value))
     if isinstance(value, Mapping):
-        return {str(key): plain(found) for key, found in value.items()}
+        return {_key(key, plain): plain(found) for key, found in value.items()}
     if isinstance(value, (set, frozenset)):
         return sorted((plain(found) for found in value), key=json.dumps)
     if isinstance(value, (list, tuple)):
         return [plain(found) for found in value]
     return {name: plain(found) for name, found in _parts(value)}
+
+
+def _key(key: object, plain: Callable[[object], Any]) -> str:
+    """A key of a mapping: its text, unless that says where something is in memory, as that of a function does."""
+    text = str(key)
+    return json.dumps(plain(key)) if re.search(r" at 0x[0-9a-fA-F]+>", text) else text
 
 
 def _is_known(spec: TopicSpec, topics: Mapping[str, TopicSpec]) -> bool:

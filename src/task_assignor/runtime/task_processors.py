@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
@@ -44,8 +43,10 @@ from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.runtime.topic_writing import fit_to_schema
 from task_assignor.runtime.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import shown
 
+_log = logger_of(__name__)
 T = TypeVar("T")
 _Made: TypeAlias = tuple[str, Int64Array, pa.Table]
 """Rows that are made of a topic: see `TaskInput.derived`."""
@@ -132,10 +133,10 @@ class TaskProcessors:
         return {name: found for node in self._nodes for name, found in node.to_come().items()}
 
     def close(self) -> None:
-        """They are given up, all of them, also if one cannot be closed; `run` begins with others."""
-        with parent_only(), ExitStack() as stack:
-            for node in reversed(self._nodes):
-                stack.callback(node.close)
+        """They are given up, all of them, also if one cannot be closed, which is told; `run` begins with others."""
+        with parent_only():
+            for node in self._nodes:
+                node.close()
 
     def _run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
         outputs: dict[str, pa.Table] = {}
@@ -281,6 +282,7 @@ class _Node:
                     (self.context.take if is_ready_made(self.node.processor) else self.context.forward)(found)
             self.context.stream_time = part.stream_time
             self.context.punctuate(part.due, part.stream_time)
+        self.context.rest()
         tables, counters = self.context.finish()
         forwarded = {name: self._forwarded(name, tables.pop(name, []), batch) for name in self.forwards}
         return tables, forwarded, counters
@@ -322,7 +324,11 @@ class _Node:
         self.context.end()
         if self._processor is not None:
             processor, self._processor = self._processor, None
-            processor.close()
+            try:
+                processor.close()
+            except BaseException:  # noqa: BLE001 - it is gone anyhow, and what is done next does not need it
+                told = (processor_name(self.node.processor), self.node.name, self.context.task_id)
+                _log.warning("The processor %s of sub-topology %r failed to close in task %s", *told, exc_info=True)
 
     def _own(self, by_topic: Mapping[str, T]) -> dict[str, T]:
         return {name: by_topic[name if name in by_topic else self._roots[name]] for name in self.node.sources}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import attrs
 import pyarrow as pa
@@ -335,11 +336,13 @@ class Topology:
 
     def of_task(self, task: TaskId) -> ProcessorTopology:
         """What a task computes."""
-        return self.processor_topologies[self._numbers.index((task.topology_name, task.subtopology))]
+        return self._by_number[task.topology_name, task.subtopology]
 
-    @property
-    def _numbers(self) -> list[tuple[str | None, int]]:
-        return number_sub_topologies((found.topology, None) for found in self.processor_topologies)
+    @cached_property
+    def _by_number(self) -> dict[tuple[str | None, int], ProcessorTopology]:
+        """Named topology and number -> what its tasks compute. Asked for each task, of which there are many where these are."""
+        numbers = number_sub_topologies((found.topology, None) for found in self.processor_topologies)
+        return dict(zip(numbers, self.processor_topologies, strict=True))
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -358,7 +361,7 @@ class Topology:
         """Repartition topic -> named topology and number of the sub-topology that writes it."""
         return {
             output.name: number
-            for found, number in zip(self.processor_topologies, self._numbers, strict=True)
+            for number, found in self._by_number.items()
             for output in found.outputs
             if isinstance(output, Repartitioned)
         }
@@ -411,8 +414,8 @@ class Topology:
                     )
                 )
             order += ready
+            left = [found for found in left if not missing.isdisjoint(found.sources)]
             missing -= {output.name for found in ready for output in found.outputs}
-            left = [found for found in left if found not in ready]
         return order
 
     def specs(self, topics: Mapping[str, TopicSpec]) -> dict[str, TopicSpec]:

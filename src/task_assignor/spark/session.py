@@ -101,7 +101,8 @@ def driver_host(spark: SparkSession) -> str:
         SparkSessionError: the session has ended.
     """
     require_classic(spark)
-    return str(spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1")
+    # Spark writes an address of IPv6 in brackets.
+    return str(spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1").strip("[]")
 
 
 def stop_session(spark: SparkSession) -> None:

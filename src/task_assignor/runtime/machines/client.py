@@ -256,7 +256,7 @@ class ClientMachine:
                         task = self._tasks[task_id]
                         task.committed = change.position
                         task.recovery.add(change)
-                        task.unsaved_bytes += self._snapshots.weight_of(change)
+                        self._snapshots.see(task, (change,))
                 for task_id, snapshot in snapshots.items():
                     if task_id in self._tasks:
                         self._tasks[task_id].recovery.add_snapshot(snapshot)
@@ -298,7 +298,8 @@ class ClientMachine:
                 if task_id in assign.recovery:
                     task.recovery, task.failed_floor = assign.recovery[task_id].copy(), None
                 if task_id in assign.recovery or is_new:
-                    task.unsaved_bytes = sum(map(self._snapshots.weight_of, task.recovery.unsaved))
+                    task.unsaved_bytes = task.unsaved_batches = 0
+                    self._snapshots.see(task, task.recovery.unsaved)
         self._note_all()
         for task in self._tasks.values():
             yield from self._report(task)

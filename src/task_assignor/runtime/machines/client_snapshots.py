@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from task_assignor.runtime.machines.client_task import ClientTask
 from task_assignor.runtime.machines.protocol import START, Change
 
 MAX_CHANGES: Final = 2048
-"""So many batches may have changed the state of a task since a snapshot was written."""
+"""So many batches of a task that has state may be committed since a snapshot was written, whatever they changed."""
 LAST_MS: Final = 10_000
 """So long a client that is to end begins last snapshots: it must have closed its tasks before `SNAPSHOTS_MS`."""
 _STEPS: Final = 8
@@ -18,7 +19,7 @@ class SnapshotPlan:
     """When the next snapshot of a task is due, and how long last ones are written.
 
     Args:
-        every_bytes: a task's state is written when its changelogs have grown by so much, or by `MAX_CHANGES` batches; 0: never
+        every_bytes: a task's state is written when its changelogs have grown by so much, or after `MAX_CHANGES` batches; 0: never
             for that.
         every_heartbeats: and after so many heartbeats, if they have grown at all; 0: never for that.
         last_heartbeats: when the client is to end, no snapshot is begun after so many.
@@ -35,23 +36,28 @@ class SnapshotPlan:
         """Some time has gone by."""
         self._heartbeats += 1
 
-    def weight_of(self, change: Change) -> int:
-        """Its bytes; of small changes, which are files all the same, there shall not be too many either."""
-        return max(change.size, self._every_bytes // MAX_CHANGES) if change.changelogs else 0
+    @staticmethod
+    def see(task: ClientTask, changes: Sequence[Change]) -> None:
+        """These are committed, and no snapshot has them."""
+        task.unsaved_bytes += sum(change.size for change in changes)
+        task.unsaved_batches += len(changes)
 
     def was_tried(self, task: ClientTask, *, failed: bool = False) -> None:
         """A snapshot of a task was written, or could not be."""
         # One that failed is tried again after some time, also if nothing changes any more.
-        task.unsaved_bytes, task.unsaved_since = int(failed), self._heartbeats
+        task.unsaved_bytes, task.unsaved_batches, task.unsaved_since = int(failed), 0, self._heartbeats
 
     def is_due(self, task: ClientTask) -> bool:
         """A snapshot of a task is to be written before its next batch."""
-        if not task.role or not task.is_current or not task.unsaved_bytes:
+        if not task.role or not task.is_current:
             return False
         is_large = 0 < self._every_bytes <= task.unsaved_bytes - self._delay_of(task, self._every_bytes)
+        # Each of them is remembered, and small changes are files all the same.
+        left = MAX_CHANGES + self._delay_of(task, MAX_CHANGES) - task.unsaved_batches
+        are_many = left <= 0 and bool(task.recovery.changes)
         waited = self._heartbeats - task.unsaved_since
         is_old = 0 < self._every_heartbeats <= waited - self._delay_of(task, self._every_heartbeats)
-        return is_large or is_old
+        return is_large or (are_many and self._every_bytes > 0) or (is_old and (are_many or task.unsaved_bytes > 0))
 
     def begin_end(self) -> None:
         """The client is to end: the time for last snapshots begins."""

@@ -152,7 +152,9 @@ class ClientTask:
     snapshot: Position = START
     """What the newest snapshot holds that was written."""
     unsaved_bytes: int = 0
-    """Of changelogs, since a snapshot was written or tried, as `ClientMachine` counts them; after an assignment at most so many."""
+    """Of changelogs, since a snapshot was written or tried; after an assignment at most so many."""
+    unsaved_batches: int = 0
+    """Committed since then."""
     unsaved_since: int = 0
     """Heartbeats of the client when the last one was written or tried."""
     losses: int = 0

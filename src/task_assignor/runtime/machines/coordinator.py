@@ -188,8 +188,8 @@ class Coordinator:
                 instructions = self._hear(connection, message, now_ms)
             case ConnectionLost(connection, reason, now_ms):
                 instructions = self._remove(self._members.find(connection), reason, now_ms)
-            case Tick(now_ms):
-                instructions = self._tick(now_ms)
+            case Tick(now_ms, still_ms):
+                instructions = self._tick(now_ms, still_ms)
             case NothingWaits(now_ms):
                 instructions = chain(self._commit(now_ms), self._go_on(now_ms))
             case EndsMoved():
@@ -351,8 +351,10 @@ class Coordinator:
 
     # Time.
 
-    def _tick(self, now_ms: int) -> Iterator[CoordinatorInstruction]:
+    def _tick(self, now_ms: int, still_ms: int) -> Iterator[CoordinatorInstruction]:
+        self._lifetime.excuse(still_ms)
         for member in self._members:
+            member.excuse(still_ms, now_ms)
             if self._members.find(member.connection) is not member:
                 continue
             silence = member.why_silent(self._options, now_ms)
@@ -554,10 +556,7 @@ class Coordinator:
             return
         if self._lifetime.want_stop(reason, now_ms):
             yield Announce(RunStopping(reason))
-        if self._lifetime.is_gathering:
-            yield from self._stop(reason, None, now_ms)
-        else:
-            yield from self._go_on(now_ms)
+        yield from self._stop(reason, None, now_ms) if self._lifetime.is_gathering else self._go_on(now_ms)
 
     def _fail(self, error: StreamsException, now_ms: int) -> Iterator[CoordinatorInstruction]:
         if not self._lifetime.is_over:

@@ -100,6 +100,11 @@ class Lifetime:
         """Somebody wants the run to end, and what is in progress has had its time."""
         return self.is_running and self.stop_by_ms is not None and now_ms >= self.stop_by_ms
 
+    def excuse(self, still_ms: int) -> None:
+        """The coordinator has stood still for so long: nobody could come, nor be heard."""
+        self._alone_since_ms += still_ms
+        self.stop_by_ms = None if self.stop_by_ms is None else self.stop_by_ms + still_ms
+
     def why_nobody(self, members: Members, now_ms: int) -> ClientException | None:
         """Clients were waited for, and did not come in time."""
         waited_ms = now_ms - self._alone_since_ms

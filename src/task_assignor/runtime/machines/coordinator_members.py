@@ -224,6 +224,16 @@ class Member:
             if found.work.task != task or found.work.kind == "share"
         }
 
+    def excuse(self, still_ms: int, now_ms: int) -> None:
+        """The coordinator has stood still for so long: what was said meanwhile is not heard yet."""
+        if still_ms:
+            self.last_heard_ms = min(self.last_heard_ms + still_ms, now_ms)
+            self.stops_since_ms = None if self.stops_since_ms is None else min(self.stops_since_ms + still_ms, now_ms)
+            self.running = {
+                number: attrs.evolve(found, since_ms=min(found.since_ms + still_ms, now_ms))
+                for number, found in self.running.items()
+            }
+
     @property
     def oldest(self) -> RunningWork | None:
         """What has stood still for the longest time; None: it does nothing."""

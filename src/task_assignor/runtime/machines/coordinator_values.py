@@ -57,9 +57,10 @@ class ConnectionLost:
 
 @attrs.frozen
 class Tick:
-    """Time has passed."""
+    """Time has passed; for so long of it the coordinator's process has stood still, and heard nobody."""
 
     now_ms: int
+    still_ms: int = 0
 
 
 @attrs.frozen

@@ -239,19 +239,16 @@ class Progress:
 
     def offsets(self, topic: str) -> list[int]:
         """Per partition of a source the offset up to which its rows count."""
-        found = [0] * len(self._ends[topic])
-        for task, progress in self._tasks.items():
-            if topic in progress.offsets:
-                found[task.partition] = progress.offsets[topic]
-        return found
+        return [reader.offsets[topic] for reader in self._readers(topic)]
 
     def seals(self, topic: str) -> list[str]:
         """Per partition of a source the checksum of the file with the row before that offset; "": it is not known."""
-        found = [""] * len(self._ends[topic])
-        for task, progress in self._tasks.items():
-            if topic in progress.seals:
-                found[task.partition] = progress.seals[topic]
-        return found
+        return [reader.seals.get(topic, "") for reader in self._readers(topic)]
+
+    def _readers(self, topic: str) -> list[_TaskProgress]:
+        """The task that reads it, per partition."""
+        reader = self._reader_of[topic]
+        return [self._tasks[_task(reader, partition)] for partition in range(len(self._ends[topic]))]
 
     def position(self, task: TaskId) -> Position:
         """Where the state of a task is committed."""

@@ -289,6 +289,10 @@ class ClientShell:
         try:
             while True:
                 self._events.put((channel, Received(channel.receive())))
+        except ValueError as error:
+            # It would be told the same whenever it came back.
+            told = f"what the coordinator says is no message here ({text_of(error)}). Maybe it has another version of task-assignor"
+            self._events.put((channel, _GiveUp(told)))
         except BaseException as error:  # noqa: BLE001 - whatever it is, nobody reads any more
             self._events.put((channel, Disconnected(text_of(error))))
         finally:

@@ -101,7 +101,7 @@ class Clients:
                 self._moving.discard(client)
             case ClientLost(client) | ClientLeft(client):
                 self._present.discard(client)
-                if isinstance(event, ClientLeft):
+                if isinstance(event, ClientLeft) or client in self._ended:
                     self._see_leave(client)
                 if event.waits_ms:
                     _log.warning(
@@ -164,7 +164,8 @@ class Clients:
 
     def _follow_wishes(self) -> None:
         wanted = {spec.name: spec for spec in self._wanted()}
-        for name in sorted(self._running.keys() - wanted.keys()):
+        # One that is to be another one leaves, too, and is started again when it has ended.
+        for name in sorted(name for name, spec in self._running.items() if wanted.get(name) != spec):
             del self._running[name]
             self._ending.add(name)
             if name not in self._present:
@@ -181,6 +182,9 @@ class Clients:
         if ended.has_left:
             self._ended.add(ended.client)
             _log.info("The process of %s has ended: %s", named("client", ended.client), ended.reason)
+            if ended.client not in self._present:
+                # Nobody else will tell: it has not come so far, or its connection was lost before.
+                self._see_leave(ended.client)
             return
         _log.warning("The process of %s has ended: %s", named("client", ended.client), ended.reason)
         self._early_exits[ended.client] += 1

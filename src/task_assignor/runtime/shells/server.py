@@ -47,7 +47,7 @@ from task_assignor.runtime.machines.coordinator_values import (
     Tick,
 )
 from task_assignor.runtime.machines.events import MarkerReached, MarkerRefused, RunEvent
-from task_assignor.runtime.machines.protocol import ToClient, ToCoordinator
+from task_assignor.runtime.machines.protocol import Refused, ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.results import Permits, Renewed
 from task_assignor.runtime.shells.deciding import decide
@@ -286,7 +286,7 @@ class CoordinatorServer:
         try:
             event = self._events.get(timeout=max(wait, 0))
         except queue.Empty:
-            return Tick(self._clock.now_ms())
+            return self._tick()
         if isinstance(event, Tick):
             self._has_tick = False
         return event
@@ -296,7 +296,10 @@ class CoordinatorServer:
         deadline, now_ms = coordinator.next_deadline_ms(), self._clock.now_ms()
         if deadline is not None and deadline <= now_ms and not self._has_tick:
             self._has_tick = True
-            self._events.put(Tick(now_ms))
+            self._events.put(self._tick())
+
+    def _tick(self) -> Tick:
+        return Tick(self._clock.now_ms(), self._waits.take_still_ms())
 
     def _carry_out(
         self,
@@ -368,6 +371,11 @@ class CoordinatorServer:
             reason = f"unreadable message: {error}"
             # Of who is no member yet nobody else would hear.
             _log.warning("What came from a client is no message: %s", error)
+            if isinstance(error, ValueError):
+                # It would say the same whenever it came back.
+                told = f"what it says is no message here ({error}). Maybe it has another version of task-assignor"
+                with suppress(OSError):
+                    channel.send(Refused(told, may_rejoin=False))
         finally:
             self._events.put(ConnectionLost(number, reason, self._clock.now_ms()))
             self._close(number)

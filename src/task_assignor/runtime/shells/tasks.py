@@ -235,7 +235,7 @@ class TasksHere:
             try:
                 task.close()
             except BaseException:  # noqa: BLE001 - it is gone anyhow
-                _log.warning("The processor of task %s failed to close", task_id, exc_info=True)
+                _log.warning("Task %s failed to close", task_id, exc_info=True)
 
     @staticmethod
     def _snapshot(task: StreamTask) -> SnapshotWritten | SnapshotFailed:

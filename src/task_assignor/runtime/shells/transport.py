@@ -24,6 +24,8 @@ from task_assignor.sdk.logs import logger_of
 _log = logger_of(__name__)
 T = TypeVar("T")
 HANDSHAKE_TIMEOUT_S: Final = 10.0
+_SILENCE_S: Final = 60
+"""So long the machine of the other side may not answer."""
 _PAUSE_S: Final = 0.1
 """After a connection that could not be taken."""
 _LONG_MESSAGE: Final = 0x7FFFFFFF
@@ -93,6 +95,23 @@ class Channel(Generic[T]):
         self._sock.close()
         self._connection.close()
 
+    def watch_for_silence(self) -> None:
+        """Have the connection break when the other side's machine has not answered for `_SILENCE_S`, as when it has lost its power.
+
+        Else the kernel waits for a quarter of an hour, or for ever where there is nothing to send.
+        """
+        pause_s, times = _SILENCE_S // 3, 2
+        wanted = {
+            "TCP_KEEPIDLE": pause_s,
+            "TCP_KEEPINTVL": pause_s,
+            "TCP_KEEPCNT": times,
+            "TCP_USER_TIMEOUT": 1000 * _SILENCE_S,
+        }
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in wanted.items():
+            if hasattr(socket, name):  # not every system has all of them
+                self._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
     def _set_timeout(self, seconds: float) -> None:
         whole = int(seconds)
         value = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))
@@ -133,6 +152,7 @@ def connect(address: tuple[str, int], authkey: bytes, timeout_s: float, kind: An
     """
     channel: Channel[Any] = Channel(socket.create_connection(address, timeout=timeout_s), reader_of(kind))
     try:
+        channel.watch_for_silence()
         channel.shake_hands(authkey, is_server=False)
     except OSError:
         channel.close()
@@ -159,7 +179,10 @@ class Listener:
         self._read = reader_of(kind)
         self._serve = serve
         try:
-            self._socket = socket.create_server((host, 0), backlog=128)
+            families = {found[0] for found in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)}
+            family = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
+            is_either = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
+            self._socket = socket.create_server((host, 0), family=family, backlog=128, dualstack_ipv6=is_either)
         except OSError as error:
             raise ClientException(
                 f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine."
