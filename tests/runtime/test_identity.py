@@ -317,9 +317,10 @@ def test_a_table_may_gain_a_column_of_the_name_of_its_changes(tmp_path: Path) ->
 
 def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:
     class Plain:
-        def __init__(self) -> None:
+        def __init__(self, numbers: list[int]) -> None:
             self.limit = {3: {2, 1}, "x": None}
             self.handlers = {(lambda: None): "of a", (object(), 2): "of b"}
+            self.routes = {frozenset(numbers): "a", (1, frozenset(numbers)): "b"}
             self.lock = object()
             self.log = logging.getLogger(__name__)
             self.module = logging
@@ -328,7 +329,10 @@ def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic])
         def __call__(self) -> Processor:
             return Scaled()
 
-    first, second = (_identity(topics, _topology(processor=found)) for found in (Plain(), Plain()))
+    # Both have one place in a set, so it has them in the order in which they came; texts have any.
+    one, other = Plain([0, 8]), Plain([8, 0])
+    assert str(one.routes) != str(other.routes)
+    first, second = (_identity(topics, _topology(processor=found)) for found in (one, other))
     assert differences(first, second) == []
 
 

@@ -41,6 +41,7 @@ _LONGEST: Final = 4096
 _SHOWN: Final = 500
 """So many characters of a value are in a message: it may be an array."""
 _ABSENT: Final = object()
+_BY_CHANCE: Final = re.compile(r" at 0x[0-9a-fA-F]+>|frozenset\(\{")
 _OF_LEFT_OUT: Final = ("bad_records", "late_records", "late_limit_ms")
 """What ready-made processors are told of records that cannot be processed: what was committed fits whatever it is."""
 _OF_COLUMNS: Final = ("left_columns", "right_columns", "stream_columns", "table_columns", "columns", "suffix")
@@ -256,9 +257,10 @@ def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, 
 
 
 def _key(key: object, plain: Callable[[object], Any]) -> str:
-    """A key of a mapping: its text, unless that says where something is in memory, as that of a function does."""
+    """A key of a mapping: its text, unless that says where something is in memory, as of a function, or has a set's order by chance."""
     text = str(key)
-    return json.dumps(plain(key)) if re.search(r" at 0x[0-9a-fA-F]+>", text) else text
+    is_chance = not isinstance(key, str) and _BY_CHANCE.search(text)
+    return json.dumps(plain(key)) if is_chance else text
 
 
 def _is_known(spec: TopicSpec, topics: Mapping[str, TopicSpec]) -> bool:
