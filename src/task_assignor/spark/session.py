@@ -51,13 +51,13 @@ _ENDED_MEANWHILE: Final[Mapping[str | None, str]] = {
     "out, or its own messages say why. What was committed stays: run the program again.",
 }
 _OF_JAVA: Final = {
-    *(
-        "spark.driver.memory",
-        "spark.driver.extraJavaOptions",
-        "spark.driver.extraClassPath",
-        "spark.driver.extraLibraryPath",
-    ),
-    *("spark.driver.defaultJavaOptions", "spark.jars.packages", "spark.jars.repositories"),
+    "spark.driver.memory",
+    "spark.driver.defaultJavaOptions",
+    "spark.driver.extraJavaOptions",
+    "spark.driver.extraClassPath",
+    "spark.driver.extraLibraryPath",
+    "spark.jars.packages",
+    "spark.jars.repositories",
 }
 """Settings that count when Spark's JVM is started."""
 _NO_FILE: Final = b"/files/\r\n\r\n"
