@@ -52,8 +52,11 @@ class Machine(ClientMachine):
         snapshot_heartbeats: int = 0,
         stop_heartbeats: int = 20,
         place_heartbeats: int = 0,
+        kept_heartbeats: int | None = None,
     ) -> None:
-        super().__init__(threads, snapshot_bytes, snapshot_heartbeats, stop_heartbeats, place_heartbeats)
+        super().__init__(
+            threads, snapshot_bytes, snapshot_heartbeats, stop_heartbeats, place_heartbeats, kept_heartbeats
+        )
         self.told: list[Running] = []
 
     def handle(self, event: ClientEvent) -> list[ClientInstruction]:
@@ -73,9 +76,10 @@ def a_member(
     snapshot_heartbeats: int = 0,
     stop_heartbeats: int = 20,
     place_heartbeats: int = 0,
+    kept_heartbeats: int | None = None,
 ) -> Machine:
     """A client without tasks; the changelogs of a batch have 100 bytes."""
-    machine = Machine(threads, snapshot_bytes, snapshot_heartbeats, stop_heartbeats, place_heartbeats)
+    machine = Machine(threads, snapshot_bytes, snapshot_heartbeats, stop_heartbeats, place_heartbeats, kept_heartbeats)
     machine.start()
     machine.handle(Connected(HELLO))
     machine.handle(Received(Welcome("c-1")))

@@ -134,6 +134,18 @@ class SimulatedClient:
         return Hello(name, process_id, run, threads, None, {}, None, attempt, "host", number, newest_first)
 
 
+def new_client(
+    spec: ClientSpec, disk: dict[TaskId, list[tuple[Position, Lineage]]], chance: random.Random, places: float
+) -> SimulatedClient:
+    """A client process on a machine with this disk; it does each task in a place of its own with this probability."""
+    has_places = places > 0 and chance.random() < places
+    kept_heartbeats = chance.choice((None, 0, 3, 20))
+    machine = ClientMachine(
+        spec.capacity, snapshot_bytes=2, place_heartbeats=3 * has_places, kept_heartbeats=kept_heartbeats
+    )
+    return SimulatedClient(spec, machine, disk)
+
+
 class Fed:
     """A repartition topic: what was committed to it, and its files.
 
@@ -255,6 +267,7 @@ class Work:
         files: (task, batch, generation) -> the lineage that the files of that try stand for.
         durable: those that no power failure can take away any more.
         restored: what restores did.
+        deleted: states that clients deleted, since their tasks had not come back.
         overtaken: restores whose files were deleted, since a newer snapshot had replaced them.
         told_late: those of them of which the coordinator heard before the client heard of that snapshot.
     """
@@ -279,7 +292,7 @@ class Work:
         self.fed = Fed(fed, commits, storage, is_growing=is_growing)
         self.shared = Shared(storage)
         self._partitions_of_fed = fed
-        self.overtaken = self.told_late = 0
+        self.overtaken = self.told_late = self.deleted = 0
         self._parts = 0
 
     def writer_of(self, name: tuple[TaskId, int, int]) -> SimulatedClient | None:
@@ -298,9 +311,11 @@ class Work:
     def do(self, client: SimulatedClient, job: Job) -> Outcome:
         """Carry out a job."""
         task = job.task
-        if job.kind is JobKind.CLOSE:
+        if job.kind.ends:
             client.memory.pop(task, None)
             client.positions.pop(task, None)
+            if job.kind is JobKind.DELETE and self._random.random() < 0.9:
+                self.deleted += bool(client.disk.pop(task, None))
             left = sorted((position for position, _ in client.disk.get(task, [])), key=lambda found: -found.batch)
             return TaskClosed(task, tuple(left))
         position = client.positions.get(task, START)

@@ -13,7 +13,6 @@ from functools import partial
 
 from task_assignor.group import GroupLeader, SubTopologyShape, make_tasks
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.machines.client import ClientMachine
 from task_assignor.runtime.machines.client_task import Job, JobKind, Share
 from task_assignor.runtime.machines.client_values import (
     Answered,
@@ -76,7 +75,7 @@ from tests.runtime.simulated_log import new_coordinator, open_log, store, write_
 from tests.runtime.simulated_markers import SimulatedMarkers
 from tests.runtime.simulated_permits import SimulatedPermits
 from tests.runtime.simulated_storage import MemoryStorage
-from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work, sent
+from tests.runtime.simulated_work import Connection, Lineage, SimulatedClient, Work, new_client, sent
 
 MANY = 99
 _STICKY = StreamsConfig({"task.assignor.class": "task_assignor.builtin_assignors.StickyTaskAssignor"}).task_assignor
@@ -236,11 +235,9 @@ class World:
 
     def start_client(self, spec: ClientSpec) -> None:
         """A process more."""
-        has_places = self.places > 0 and self.random.random() < self.places
-        machine = ClientMachine(spec.capacity, snapshot_bytes=2, place_heartbeats=3 * has_places)
-        client = SimulatedClient(spec, machine, self.disks[spec.name])
+        client = new_client(spec, self.disks[spec.name], self.random, self.places)
         self.clients.append(client)
-        self._carry_out_client(client, machine.start())
+        self._carry_out_client(client, client.machine.start())
 
     # Running.
 
@@ -462,7 +459,10 @@ class World:
         connection = Connection(self.opened, client, is_slow=self.random.random() < self.slow_links)
         self._add(connection)
         client.connection = connection
-        self.tell_client(client, Connected(client.hello(self.opened)))
+        hello = client.hello(self.opened)
+        while self.random.random() < 0.1 and (ending := [job for job in client.jobs if job not in client.hanging]):
+            self._finish_job(client, ending[0])
+        self.tell_client(client, Connected(hello))
 
     def lose_connection(self, client: SimulatedClient) -> None:
         """The network fails."""

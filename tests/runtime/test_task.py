@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,11 @@ from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedE
 from task_assignor.runtime.machines.client_task import Restore
 from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, Restored, TaskOrder, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.state_directory import local_positions
 from task_assignor.runtime.storage import LocalStorage, as_document, open_document
 from task_assignor.runtime.stores import sharing
 from task_assignor.runtime.stores.task_state import TaskState, list_snapshots
-from task_assignor.runtime.task import StreamTask, TaskEnvironment, local_positions, share_snapshot
+from task_assignor.runtime.task import StreamTask, TaskEnvironment, share_snapshot
 from task_assignor.sdk import TaskId
 from tests.runtime.support import count_topology
 
@@ -183,7 +183,7 @@ def test_snapshots_of_another_run_or_application_are_not_used(bench: Bench, chan
     task = bench.task()
     bench.run(task, 2)
     task.snapshot()
-    assert local_positions(bench.environment(**change)) == {}
+    assert not any(local_positions(bench.environment(**change)).values())
     assert bench.restore(bench.task(**change)).origin == "changelog"
 
 
@@ -311,77 +311,6 @@ def test_a_store_goes_from_memory_to_disk_and_back(
     assert not caplog.records
 
 
-def test_where_a_store_on_disk_was_left_is_known_without_opening_it(tmp_path: Path) -> None:
-    """Also after a kill: nothing is closed here. A batch that nobody has confirmed is not kept."""
-    bench = Bench(tmp_path, on_disk=True)
-    task = bench.task()
-    assert local_positions(bench.environment()) == {}
-    bench.run(task, 4)
-    assert local_positions(bench.environment()) == {TASK: (Position(2, 1, 3),)}
-    task.snapshot()
-    bench.run(task, 2)
-    assert local_positions(bench.environment()) == {TASK: (Position(4, 1, 5), Position(3, 1, 4))}
-    assert local_positions(bench.environment(run_id="another")) == {}
-    assert local_positions(bench.environment(application_id="another")) == {}
-    task.close()
-    assert local_positions(bench.environment())[TASK][0] == Position(4, 1, 5)
-    again = bench.task()
-    again._state.reset()
-    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [3], (
-        "it is not there any more"
-    )
-
-
-def test_where_a_store_in_memory_was_is_not_told(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.run(bench.task(), 3)
-    assert local_positions(bench.environment()) == {}
-    assert not list((tmp_path / "one").rglob("position.json"))
-
-
-def test_a_hint_is_read_without_mapping_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written in place: whoever had it mapped when it became shorter was ended by SIGBUS."""
-    bench = Bench(tmp_path, on_disk=True)
-    bench.run(bench.task(), 2)
-    environment = bench.environment()
-    monkeypatch.setattr(pa, "memory_map", None)
-    assert [position.batch for position in local_positions(environment)[TASK]] == [0]
-
-
-@pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "another", "ahead", "behind", "stores gone"])
-def test_a_wrong_hint_is_harmless(tmp_path: Path, damage: str) -> None:
-    bench = Bench(tmp_path, on_disk=True)
-    task = bench.task()
-    bench.run(task, 2)
-    (hint,) = (tmp_path / "one").rglob("position.json")
-    older = hint.read_bytes()
-    bench.run(task, 3)
-    totals, whole = _totals(task), hint.read_bytes()
-    task.close()
-    document = open_document(LocalStorage(hint.parent), hint.name, dict)
-    match damage:
-        case "torn" | "empty":
-            hint.write_bytes(whole[: len(whole) // 2 if damage == "torn" else 0])
-        case "flipped":
-            hint.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-        case "another":
-            hint.write_bytes(as_document({**document, "owner": None}))
-        case "ahead":
-            hint.write_bytes(as_document({**document, "position": [99, 1, 100, 60]}))
-        case "behind":
-            hint.write_bytes(older)
-        case "stores gone":
-            shutil.rmtree(hint.parent / "stores")
-    told = {"ahead": [99], "behind": [0], "stores gone": [3]}.get(damage, [])
-    assert [position.batch for position in local_positions(bench.environment()).get(TASK, ())] == told
-    again = bench.task()
-    restored = bench.restore(again)
-    assert (restored.origin, restored.rows) == (("changelog", 5) if damage == "stores gone" else ("disk", 1))
-    assert _totals(again) == totals
-    again.close()
-    assert [position.batch for position in local_positions(bench.environment())[TASK]] == [4]
-
-
 def test_a_state_directory_that_cannot_be_used_is_named_with_its_setting(tmp_path: Path) -> None:
     """It was a NotADirectoryError of a path that nobody had chosen."""
     (tmp_path / "one").write_bytes(b"no folder")
@@ -412,12 +341,6 @@ def test_a_store_on_disk_that_is_damaged_is_empty_and_built_anew(tmp_path: Path)
             assert again.position == START
     bench.commit(result)
     assert _totals(again) == {1: 3, 2: 2, 3: 1}
-
-
-def test_what_is_no_snapshot_is_passed_over(bench: Bench) -> None:
-    (bench.root / "one" / "app" / "0_0" / "rubbish").mkdir(parents=True)
-    (bench.root / "one" / "app" / "no-task").mkdir()
-    assert local_positions(bench.environment()) == {}
 
 
 def test_a_damaged_changelog_is_named(bench: Bench) -> None:

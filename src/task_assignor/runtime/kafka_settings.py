@@ -16,8 +16,9 @@ _OPTIONS: Final = {
     "heartbeat.interval.ms": "heartbeat_interval_ms",
     "max.poll.interval.ms": "max_poll_interval_ms",
     "max.task.idle.ms": "max_task_idle_ms",
+    "state.cleanup.delay.ms": "state_cleanup_delay_ms",
 }
-_OF_TASKS: Final = frozenset({"max.task.idle.ms"})
+_OF_TASKS: Final = frozenset({"max.task.idle.ms", "state.cleanup.delay.ms"})
 """The settings among them that are not about a consumer."""
 _PREFIXES: Final = (*MAIN_CONSUMER_PREFIXES, "restore.consumer.", "global.consumer.", "producer.", "admin.")
 _OF_BAD_RECORDS: Final = (

@@ -84,6 +84,8 @@ class RuntimeOptions:
             last one, or by 2 048 batches, those of active tasks also into the run folder; 0: never for that reason. At the
             end it writes one into its state directory.
         snapshot_interval_ms: and at the latest after this time, if they have grown at all; 0: never for that reason.
+        state_cleanup_delay_ms: what a client has in its state directory of tasks that went elsewhere is deleted when it has not
+            changed for so long (`state.cleanup.delay.ms`); until then they would come back to it.
         state_memory_bytes: what the stores of a client may have in memory together, but for key-value stores that are
             not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.
         assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
@@ -115,6 +117,7 @@ class RuntimeOptions:
     rejoin_timeout_ms: int = attrs.field(default=10_000, validator=positive)
     snapshot_changelog_bytes: int = attrs.field(default=64 << 20, validator=_not_negative)
     snapshot_interval_ms: int = attrs.field(default=60_000, validator=_not_negative)
+    state_cleanup_delay_ms: int = attrs.field(default=600_000, validator=_not_negative)
     state_memory_bytes: int = attrs.field(default=DEFAULT_BYTES, validator=positive)
     assignment_retry_ms: int = attrs.field(default=200, validator=positive)
     max_attempts: int = attrs.field(default=10, validator=positive)

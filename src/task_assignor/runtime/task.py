@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 
 import attrs
@@ -43,15 +42,13 @@ from task_assignor.runtime.stores.task_state import (
     StateOwner,
     TaskState,
     is_from_the_beginning,
-    list_snapshots,
-    noted_position,
     store_folder,
 )
 from task_assignor.runtime.sub_topology import Repartitioned
 from task_assignor.runtime.task_input import TaskInput
 from task_assignor.runtime.task_processors import TaskProcessors
 from task_assignor.runtime.topology import ProcessorTopology
-from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.sdk import TaskId
 
 
 @attrs.frozen(eq=False)
@@ -114,31 +111,6 @@ def share_snapshot(
     """
     folders = {name: store_folder(environment.state(task), name) for name in written.stores}
     return share(environment.layout.storage, folders, task, written.position, written.stores, newest)
-
-
-def local_positions(environment: TaskEnvironment) -> dict[TaskId, tuple[Position, ...]]:
-    """Task -> its states in the state directory, newest first: what a client says when it joins."""
-    folder = environment.state_dir / environment.application_id
-    positions = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        try:
-            task = TaskId.parse(path.name)
-        except StreamsException:
-            continue
-        found = positions_on_disk(environment, task)
-        if found:
-            positions[task] = found
-    return positions
-
-
-def positions_on_disk(environment: TaskEnvironment, task: TaskId) -> tuple[Position, ...]:
-    """The states of a task in the state directory, newest first, those of stores on disk as far as they are noted."""
-    folder, owner = environment.state(task), environment.owner(task)
-    found = {snapshot.position for snapshot in list_snapshots(folder, owner)}
-    noted = noted_position(folder, owner)
-    if noted is not None:
-        found.add(noted)
-    return tuple(sorted(found, key=attrgetter("batch", "generation"), reverse=True))
 
 
 class NothingYetError(Exception):

@@ -113,6 +113,13 @@ _OTHERS: Final = (
         doc="A client that is not heard of for so many milliseconds is lost; not set: `RuntimeOptions` decide.",
     ),
     ConfigKey(
+        name="state.cleanup.delay.ms",
+        type="long",
+        default=None,
+        minimum=0,
+        doc="What a client has on its disk of tasks that went elsewhere is deleted when it has not changed for so many milliseconds; not set: `RuntimeOptions` decide.",
+    ),
+    ConfigKey(
         name="state.dir",
         type="string",
         default="",
@@ -211,7 +218,6 @@ OTHER_KAFKA_KEYS: Final = frozenset(
         "rocksdb.config.setter",
         "security.protocol",
         "send.buffer.bytes",
-        "state.cleanup.delay.ms",
         "statestore.cache.max.bytes",
         "task.timeout.ms",
         "topology.optimization",

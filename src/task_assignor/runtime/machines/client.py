@@ -17,6 +17,7 @@ import msgspec
 
 from task_assignor.runtime.errors import InvalidTransitionException, Story, brief
 from task_assignor.runtime.machines.client_agenda import Agenda
+from task_assignor.runtime.machines.client_places import Places
 from task_assignor.runtime.machines.client_snapshots import SnapshotPlan
 from task_assignor.runtime.machines.client_task import (
     ClientTask,
@@ -50,6 +51,7 @@ from task_assignor.runtime.machines.client_values import (
     StateLost,
     TakePermit,
 )
+from task_assignor.runtime.machines.leftovers import Leftovers
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,
@@ -95,8 +97,8 @@ class ClientMachine:
         snapshot_bytes: see `SnapshotPlan`.
         snapshot_heartbeats: see there.
         stop_heartbeats: see there (`last_heartbeats`).
-        place_heartbeats: each task is done in a place of its own, with its state in memory, which it gives to one that waits
-            when it has had nothing to do for so many heartbeats; 0: they are all done in one place.
+        place_heartbeats: see `Places`, of which there are as many as threads; states are in memory then.
+        kept_heartbeats: see `Leftovers`.
     """
 
     def __init__(
@@ -106,13 +108,12 @@ class ClientMachine:
         snapshot_heartbeats: int = 120,
         stop_heartbeats: int = 20,
         place_heartbeats: int = 0,
+        kept_heartbeats: int | None = None,
     ) -> None:
         self._threads = threads
-        self._has_places = place_heartbeats > 0
-        self._place_heartbeats = place_heartbeats
-        self._places: set[TaskId] = set()
-        """Tasks that hold a place."""
+        self._places = Places(threads, place_heartbeats)
         self._snapshots = SnapshotPlan(snapshot_bytes, snapshot_heartbeats, stop_heartbeats)
+        self._leftovers = Leftovers(kept_heartbeats)
         self._phase = ClientPhase.CONNECTING
         self._tasks: dict[TaskId, ClientTask] = {}
         self._running: set[TaskId] = set()
@@ -130,7 +131,7 @@ class ClientMachine:
         self._restored_rows = 0
         self._told: dict[TaskId, Position] = {}
         self._unsaid: list[TaskClosed] = []
-        """States that are gone of which it said when it joined that it has them."""
+        """States that are gone of which it says when it joins that it has them."""
         self._leaves_because = ""
         self._stop_reason = ""
         self._was_told = False
@@ -192,7 +193,8 @@ class ClientMachine:
                 pass  # It was asked to leave meanwhile.
             case Connected(hello):
                 self._expect(event, ClientPhase.CONNECTING)
-                self._phase, self._unsaid = ClientPhase.JOINING, []
+                self._phase = ClientPhase.JOINING
+                self._leftovers.see(hello.positions.keys() - self._tasks.keys())
                 yield SendToCoordinator(msgspec.structs.replace(hello, positions=self._positions(hello.positions)))
             case Disconnected():
                 yield from self._lose_membership()
@@ -210,8 +212,11 @@ class ClientMachine:
                 self._works.answer(task_id)
             case HeartbeatDue(steps, due):
                 self._snapshots.beat()
+                self._leftovers.beat()
                 self._works.get_on(steps)
-                self._see_idle_places()
+                if self._phase is ClientPhase.MEMBER:
+                    self._places.see_idle(self._tasks.values())
+                    self._clean_up()
                 self._note_all()
                 if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
                     yield SendToCoordinator(self._heartbeat())
@@ -292,6 +297,7 @@ class ClientMachine:
         for state, positions in ((TaskState.ACTIVE, assign.active), (TaskState.STANDBY, assign.standby)):
             for task_id, position in sorted(positions.items()):
                 task = self._tasks.setdefault(task_id, ClientTask(task_id))
+                self._leftovers.forget(task_id)
                 is_new = task.state is not state
                 task.become(state)
                 task.committed = position
@@ -330,6 +336,8 @@ class ClientMachine:
                 task.order = None
                 if task.state is not TaskState.CLOSING:
                     task.become(TaskState.SUSPENDED)
+            # What goes from now on may have been there when it looks what it has.
+            self._unsaid = []
             yield Connect()
 
     def _leave(self, reason: str) -> Iterator[ClientInstruction]:
@@ -363,8 +371,8 @@ class ClientMachine:
         task.job = None
         self._running.remove(job.task)
         self._waiting.discard(job.task)
-        if job.kind is JobKind.CLOSE or isinstance(outcome, StateLost):
-            self._places.discard(job.task)
+        if job.kind.ends or isinstance(outcome, StateLost):
+            self._places.leave(job.task)
         # An order that was given under an older membership is not answered; what nobody waits for may fail in silence.
         is_wanted = self._phase is ClientPhase.MEMBER
         is_answer = is_wanted and task.order is not None and task.order == job.order
@@ -401,7 +409,7 @@ class ClientMachine:
                 assert job.order is not None
                 self._rows_in += sum(end - start for start, end in outcome.offsets.values())
                 is_all = dict(outcome.offsets) == dict(job.order.ranges)
-                task.may_end = self._has_places and is_all and job.order.is_last
+                task.may_end = self._places.exist and is_all and job.order.is_last
                 if is_answer:
                     task.order = None
                     yield SendToCoordinator(TaskDone(outcome))
@@ -412,8 +420,10 @@ class ClientMachine:
             case TaskClosed() if task.state is TaskState.CLOSING:
                 del self._tasks[job.task]
                 self._agenda.strike([job.task])
-                if is_wanted:
-                    yield SendToCoordinator(outcome)
+                if job.kind is JobKind.CLOSE or outcome.positions:
+                    self._leftovers.see([job.task])
+                self._unsaid.append(outcome)
+                yield from self._unsay()
                 return
             case TaskClosed():
                 # It came back while it was being closed, or has only given its place away.
@@ -429,7 +439,7 @@ class ClientMachine:
                     self._works.begin(SHARE, task.task)
                     yield Share(task.task, outcome, task.recovery.newest)
         if task.position is None and task.state is TaskState.SUSPENDED:
-            # It has said when it joined that it has this state, or says so now.
+            # It says when it joins that it has this state.
             self._unsaid.append(TaskClosed(task.task))
             yield from self._unsay()
         is_saved = self._phase is ClientPhase.STOPPING and job.kind is JobKind.SNAPSHOT
@@ -474,8 +484,8 @@ class ClientMachine:
                 return
             self._tasks[job.task].job = job
             self._agenda.strike([job.task])
-            if self._has_places and job.kind is not JobKind.CLOSE:
-                self._places.add(job.task)
+            if not job.kind.ends:
+                self._places.take(self._tasks[job.task])
             self._running.add(job.task)
             self._works.begin(job.kind.value, job.task)
             yield RunJob(job)
@@ -504,7 +514,7 @@ class ClientMachine:
         # What it has said of its states when it joined stays true until it is answered.
         may_end = task.may_end and task.order is None and self._phase is not ClientPhase.JOINING
         if task.state is TaskState.CLOSING or may_end:
-            return JobKind.CLOSE
+            return JobKind.DELETE if task.is_left and self._phase is ClientPhase.MEMBER else JobKind.CLOSE
         if self._phase is ClientPhase.STOPPING:
             return JobKind.SNAPSHOT if task.is_unsaved and self._snapshots.has_time else JobKind.CLOSE
         if self._phase is not ClientPhase.MEMBER:
@@ -525,22 +535,14 @@ class ClientMachine:
         return Job(kind, task.task, order=order, restore=task.restore if kind is JobKind.RESTORE else None)
 
     def _may_begin(self, task: ClientTask, kind: JobKind) -> bool:
-        """It needs no place of its own, has one, or has use for one that is free."""
-        needs_none = kind is JobKind.CLOSE or (kind is JobKind.SNAPSHOT and task.order is None)
-        if needs_none or not self._has_places or task.task in self._places:
-            return True
-        return task.order is not None and len(self._places) < self._threads
+        """It needs no place of its own, or can have one."""
+        needs_none = kind.ends or (kind is JobKind.SNAPSHOT and task.order is None)
+        return needs_none or self._places.may_work(task)
 
-    def _see_idle_places(self) -> None:
-        """A task that has had nothing to do for a while gives its place to one that waits: it may wait for what that one writes."""
-        if self._phase is not ClientPhase.MEMBER or not self._places:
-            return
-        waiting = any(task.order is not None and task.task not in self._places for task in self._tasks.values())
-        for task_id in self._places:
-            task = self._tasks[task_id]
-            task.idle_heartbeats = 0 if task.order is not None or task.job is not None else task.idle_heartbeats + 1
-            if waiting and task.idle_heartbeats >= self._place_heartbeats:
-                task.may_end = True
+    def _clean_up(self) -> None:
+        """What is left of tasks that did not come back takes up room."""
+        for task_id in self._leftovers.take_due():
+            self._tasks[task_id] = ClientTask(task_id, TaskState.CLOSING, is_left=True)
 
     # Reports.
 
@@ -553,6 +555,7 @@ class ClientMachine:
         return {
             task: tuple(sorted(set(found), key=lambda position: (position.batch, position.generation), reverse=True))
             for task, found in sorted(states.items())
+            if found
         }
 
     def _heartbeat(self) -> Heartbeat:
@@ -572,10 +575,10 @@ class ClientMachine:
         assert self._running == {task.task for task in self._tasks.values() if task.job is not None}
         assert self._waiting <= self._running
         assert len(self._running - self._waiting) <= self._threads
-        assert self._places <= self._tasks.keys()
-        assert len(self._places) <= self._threads
+        self._places.validate(self._tasks.values())
         for task in self._tasks.values():
             task.validate()
+            assert task.task not in self._leftovers, f"{task.task} is here, and may be deleted"
             is_seen = task.job is not None or task.task in self._agenda
             assert is_seen or self._kind_of_job(task) is None, f"what there is to do with {task.task} is overlooked"
         self._agenda.validate(self._tasks.values())

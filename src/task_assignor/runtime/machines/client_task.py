@@ -23,6 +23,13 @@ class JobKind(enum.Enum):
     PROCESS = "process"
     SNAPSHOT = "snapshot"
     CLOSE = "close"
+    DELETE = "delete"
+    """What the state directory has of a task that is not here; its end is a `TaskClosed`, too, with what is left."""
+
+    @property
+    def ends(self) -> bool:
+        """Nothing of the task is in memory after it."""
+        return self in (JobKind.CLOSE, JobKind.DELETE)
 
 
 class Restore(Value, frozen=True, array_like=True):
@@ -163,6 +170,8 @@ class ClientTask:
     """Its place, with what it has in memory, is not needed any more."""
     idle_heartbeats: int = 0
     """For so many heartbeats it has had nothing to do in its place."""
+    is_left: bool = False
+    """Only the state directory has something of it, which is to be deleted."""
 
     def become(self, state: TaskState) -> None:
         """Change the state: the only place where that happens.
@@ -175,7 +184,7 @@ class ClientTask:
         if state not in _MAY_BECOME[self.state]:
             raise InvalidTransitionException(f"Task {self.task} on a client", self.state.value, f"{state.value}", ())
         self.state = state
-        self.reported = False
+        self.reported = self.is_left = False
 
     @property
     def role(self) -> str:
@@ -205,7 +214,7 @@ class ClientTask:
     @property
     def is_closing(self) -> bool:
         """What it has in memory is about to go."""
-        return self.state is TaskState.CLOSING or (self.job is not None and self.job.kind is JobKind.CLOSE)
+        return self.state is TaskState.CLOSING or (self.job is not None and self.job.kind.ends)
 
     @property
     def is_idle(self) -> bool:

@@ -63,6 +63,8 @@ class RunningWork:
             case "snapshot" | "share":
                 where = " into the folder of the run" if self.work.kind == "share" else ""
                 return f"the snapshot of task {task}{where} has not got on for {waited_ms} ms{doing}"
+            case "delete":
+                return f"what is left of task {task} has not been deleted for {waited_ms} ms{doing}"
             case _ if doing and not is_mute:
                 return f"the batch of task {task} has not got on for {waited_ms} ms{doing}"
             case _:

@@ -345,7 +345,7 @@ class Work(Value, frozen=True, array_like=True):
     """Something that a client does with a task.
 
     Args:
-        kind: "process", "restore", "snapshot", "close", or "share": a snapshot is written into the folder of the run.
+        kind: "process", "restore", "snapshot", "close", "delete", or "share": a snapshot is written into the folder of the run.
         task: the task.
         steps: how often it has got on since it began.
         doing: what it does now, as a sentence; "": it has just begun, or runs a processor's code.

@@ -155,7 +155,11 @@ class ClientShell:
         place_beats = -(-_IDLE_PLACE_MS // options.heartbeat_interval_ms) if has_places else 0
         threads = bootstrap.spec.capacity
         last_beats = max(1, LAST_MS // options.heartbeat_interval_ms)
-        self._machine = ClientMachine(threads, options.snapshot_changelog_bytes, beats, last_beats, place_beats)
+        # What is in a place goes with it.
+        kept_beats = None if has_places else -(-options.state_cleanup_delay_ms // options.heartbeat_interval_ms)
+        self._machine = ClientMachine(
+            threads, options.snapshot_changelog_bytes, beats, last_beats, place_beats, kept_beats
+        )
         self._events: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._channel: Channel[ToClient] | None = None
         self._heartbeats: Heartbeats | None = None

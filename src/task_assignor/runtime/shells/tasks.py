@@ -26,6 +26,7 @@ from task_assignor.runtime.repartition import RepartitionLog
 from task_assignor.runtime.run_folder import RunLayout
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.places import rack_of, tags_of
+from task_assignor.runtime.state_directory import delete_state, local_positions, positions_on_disk
 from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import BackgroundWriter, Data
 from task_assignor.runtime.stores.memory import StoreMemory
@@ -35,8 +36,6 @@ from task_assignor.runtime.task import (
     StreamTask,
     TaskEnvironment,
     failure_of,
-    local_positions,
-    positions_on_disk,
     share_snapshot,
 )
 from task_assignor.runtime.task_processors import may_schedule
@@ -189,8 +188,10 @@ class TasksHere:
 
     def do(self, job: Job) -> Outcome:
         """Carry out a job; what goes wrong is an outcome too."""
-        if job.kind is JobKind.CLOSE:
+        if job.kind.ends:
             self._close(job.task)
+            if job.kind is JobKind.DELETE:
+                delete_state(self._environment, job.task, self._bootstrap.options.state_cleanup_delay_ms)
             return TaskClosed(job.task, positions_on_disk(self._environment, job.task))
         try:
             task = self._tasks.get(job.task)
