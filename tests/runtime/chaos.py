@@ -66,6 +66,7 @@ OPTIONS = RuntimeOptions(
     startup_timeout_ms=600_000,
     checkpoint_every_commits=8,
     snapshot_changelog_bytes=2_000,
+    state_cleanup_delay_ms=300,
     validate_state=True,
 )
 MAX_LIVES = 12
