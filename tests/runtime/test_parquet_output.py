@@ -131,6 +131,9 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
             TopologyException, match=r"The output 'out' cannot be in Parquet, .* its column 'x' of type"
         ):
             application(tmp_path, same(strange), run_dir=tmp_path / "strange").run()
+    twice = pa.field("x", pa.dictionary(pa.int32(), pa.dictionary(pa.int32(), pa.string())))
+    with pytest.raises(TopologyException, match=r"The output 'out' cannot be in Arrow, .* its column 'x' of type"):
+        application(tmp_path, same(Output("out", SCHEMA.append(twice))), run_dir=tmp_path / "strange").run()
     application(tmp_path, same(Output("out", SCHEMA))).run()
     with pytest.raises(CommitLogException, match="outputs in Parquet"):
         application(tmp_path, same(Output("out", SCHEMA, format="parquet"))).run()

@@ -177,6 +177,8 @@ def _check_window(batches: list[tuple[list[int], int, bool]], folder: Path) -> N
         if is_first:
             live.expire(expire)
         live.append(_rows(times))
+        # At once: until when the batch was cut, and not before, they were seen.
+        assert min(_times(live), default=100) >= (live.expired_before or 0)
         for time in times:
             live.observe(time)
         if not is_first:

@@ -59,8 +59,8 @@ class Sequence(RecordProcessor):
         context.schedule(10, "stream_time", lambda time: self._punctuate(time, context))
 
     def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
-        """The record with its number."""
-        return [{"number": self._next(context), "what": f"{topic}{record['n']}"}]
+        """The record with its number and the time of the task."""
+        return [{"number": self._next(context), "what": f"{topic}{record['n']} at {context.stream_time}"}]
 
     def _punctuate(self, time: int, context: TaskContext) -> pa.Table:
         return pa.table({"number": [self._next(context)], "what": [f"time {time}"]})
@@ -127,9 +127,9 @@ class Bench:
 def _expected(sources: Sources, interval: int) -> list[str]:
     names, found, now = list(sources), [], None
     for source, row in by_heads(list(sources.values())):
-        found.append(f"{names[source]}{row}")
         time = sources[names[source]][row]
         new = now if time is None else time if now is None else max(now, time)
+        found.append(f"{names[source]}{row} at {new}")
         if new is not None and (now is None or new // interval > now // interval):
             found.append(f"time {new}")
         now = new
@@ -141,7 +141,9 @@ def _expected(sources: Sources, interval: int) -> list[str]:
 def test_records_and_punctuations_come_in_one_order_whatever_batches_and_restores_are(
     sources: Sources, data: st.DataObject
 ) -> None:
-    """Any processor that looks at records in order gives the same: this one numbers them."""
+    """Any processor that looks at records in order gives the same: this one numbers them, and looks at the time of the task, which was
+    that before its batch.
+    """
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), sources)
         while bench.step(data.draw(st.integers(1, 9))):
@@ -154,7 +156,8 @@ def test_tables_are_read_to_their_end_first(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {"a": [1, 2, 3], "t": [50, 40, 60, 70]}, ("t",))
     while bench.step(2):
         pass
-    assert bench.seen == ["t0", "t1", "t2", "t3", "a0", "time 1", "a1", "a2"], "and do not move the time"
+    records = [f"t{row} at None" for row in range(4)] + ["a0 at 1", "time 1", "a1 at 2", "a2 at 3"]
+    assert bench.seen == records, "and do not move the time"
 
 
 def test_a_source_far_behind_is_read_alone_until_it_has_caught_up(tmp_path: Path) -> None:
@@ -163,7 +166,7 @@ def test_a_source_far_behind_is_read_alone_until_it_has_caught_up(tmp_path: Path
     while bench.step(10):
         pass
     assert bench.batches == 19, "the last rows of a come together with the first of b"
-    assert [what for what in bench.seen if not what.startswith("time")] == [
+    assert [what.split()[0] for what in bench.seen if not what.startswith("time")] == [
         f"{name}{row}" for name in "ab" for row in range(100)
     ]
 

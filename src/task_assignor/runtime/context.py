@@ -28,7 +28,7 @@ from task_assignor.runtime.rows import Rows, to_table
 from task_assignor.runtime.stores.key_value import KeyValueStore
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore
-from task_assignor.runtime.times import FARTHEST_MS, times_of
+from task_assignor.runtime.times import FARTHEST_MS, NO_TIME, times_of
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.checks import check_choice
@@ -77,8 +77,8 @@ class TaskContext:
         offsets: source -> (first offset, offset after the last) of the rows that are processed now; of a derived stream those of
             its topic.
         record: (topic, offset) of the record that is processed now; None: not one alone.
-        stream_time: newest time of all records that the task has been given before these rows, ms, also of sources that only
-            others in the task read, those of `tables` left out; None: there were none.
+        stream_time: newest time of all records that the task has been given, ms: up to `record`, or before these rows where there
+            is a table of them. Also of sources that only others in the task read, but not of `tables`; None: there were none.
         schedules: what `schedule` was asked for.
     """
 
@@ -120,6 +120,7 @@ class TaskContext:
         self._row_offsets: Mapping[str, RowOffsets] = {}
         self._newest: Mapping[str, npt.NDArray[np.int64]] = {}
         self._times: Mapping[str, npt.NDArray[np.int64]] = {}
+        self._span = [NO_TIME, NO_TIME]
         self._forwarded: list[tuple[str, pa.Table, npt.NDArray[np.int64] | None]] = []
         self._counters: dict[str, int] = {}
 
@@ -537,10 +538,12 @@ class TaskContext:
         newest: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
         starts: Mapping[str, int] = MappingProxyType({}),
         times: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
+        time_after: int | None = None,
     ) -> None:
         """Called by the runtime before each part of a batch; topics without `row_offsets` have no gaps."""
         self.offsets, self._rows, self._row_offsets = offsets, rows, row_offsets
         self._newest, self._times = newest, times
+        self._span = [NO_TIME if time is None else time for time in (self.stream_time, time_after)]
         self._forwarding.turn_to(rows, starts)
         self.stand_at()
 
@@ -548,6 +551,10 @@ class TaskContext:
         """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
         self._standing = (topic, row) if topic else None
         self.record = (self.root_of(topic), self.offset_of(topic, row)) if topic else None
+        if topic in self._newest:
+            # None of those before it is newer, whatever they are of; those of tables may be newer than what a part comes to.
+            newest = max(self._span[0], min(int(self._newest[topic][row]), self._span[1]))
+            self.stream_time = None if newest == NO_TIME else newest
 
     def end(self) -> None:
         """Called by the runtime when the processor is given up."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from task_assignor.runtime.commits import CommitLog, known_type
 from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, TopologyException
+from task_assignor.runtime.frames import not_in_arrow
 from task_assignor.runtime.identity import (
     IN_TOPICS,
     PLACE,
@@ -200,11 +201,12 @@ class FolderClaim:
         for sub in self._topology.sub_topologies:
             for output in sub.written:
                 schema = found[output.name] = sub.schema_of(output, specs)
-                wrong = not_in_parquet(schema) if schema is not None and output.format == "parquet" else None
+                of_files = not_in_parquet if output.format == "parquet" else not_in_arrow
+                wrong = None if schema is None else of_files(schema)
                 if wrong:
                     raise TopologyException(
-                        f"The output {output.name!r} cannot be in Parquet, which does not have its column {wrong}. Maybe give it in "
-                        "another type."
+                        f"The output {output.name!r} cannot be in {output.format.title()}, which does not have its column {wrong}. Maybe "
+                        "give it in another type."
                     )
                 address = self._layout.storage.address
                 if output.format == "parquet" and address.splitlines() != [address]:

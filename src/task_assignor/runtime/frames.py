@@ -72,7 +72,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 def valid(column: pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
     """(N,) which rows have a value; None: all. A dictionary may have null among its values, of which Arrow says that it is there."""
     if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
-        column = column.cast(column.type.value_type)
+        column = decoded(column)
     return column.is_valid().to_numpy() if column.null_count else None
 
 
@@ -95,6 +95,10 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     """
     import polars as pl
 
+    for place, kind in enumerate(table.schema.types):
+        if pa.types.is_dictionary(kind) and pa.types.is_nested(kind.value_type):
+            # It knows some of them, and says nothing of use about others.
+            table = table.set_column(place, table.schema.names[place], decoded(table.column(place)))
     known = [field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema]
     table = table.cast(pa.schema(known))
     for place, column in enumerate(table.columns):
@@ -133,7 +137,7 @@ def cast_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         pyarrow.ArrowException: it does lose something.
     """
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = decoded(column)
     if pa.types.is_dictionary(kind) and column.type != kind.value_type:
         column = cast_exactly(column, kind.value_type)
     found = _encoded(column, kind) if pa.types.is_dictionary(kind) else column.cast(kind)
@@ -155,6 +159,11 @@ def cast_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return found
 
 
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a dictionary, of whatever type: Arrow's own cast knows no structs and lists."""
+    return pa.chunked_array([chunk.dictionary.take(chunk.indices) for chunk in column.chunks], column.type.value_type)
+
+
 def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A column as a dictionary, which Arrow itself makes of texts only."""
     chunks = [chunk.dictionary_encode() for chunk in column.chunks]
@@ -168,20 +177,51 @@ def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def reencoded(table: pa.Table) -> pa.Table:
-    """The same rows with dictionaries of which Arrow can make one: it does not where null is among the values, and makes other numbers of
-    half floats.
+    """The same rows with dictionaries of which Arrow can make one: it does not where null is among the values, or where these are
+    structs or lists, and makes other numbers of half floats.
     """  # noqa: D205
     for place, kind in enumerate(table.schema.types):
         if not pa.types.is_dictionary(kind):
             continue
         column = table.column(place)
-        if kind.value_type == pa.float16() or any(chunk.dictionary.null_count for chunk in column.chunks):
-            # Of structs and lists in dictionaries it makes none anyway.
+        if pa.types.is_nested(kind.value_type):
+            table = table.set_column(place, table.schema.field(place), _with_one_dictionary(column))
+        elif kind.value_type == pa.float16() or any(chunk.dictionary.null_count for chunk in column.chunks):
             with suppress(pa.ArrowNotImplementedError):
                 values = column.cast(kind.value_type).combine_chunks()
                 whole = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
                 table = table.set_column(place, table.schema.field(place), _encoded(whole, kind))
     return table
+
+
+def _with_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values in one chunk, with those of the dictionaries that are there; Arrow cannot tell which of them are equal."""
+    kind, chunks = column.type, column.chunks
+    if not chunks:
+        return column
+    starts = np.cumsum([0, *(len(chunk.dictionary) for chunk in chunks)])
+    # Those that are used, or files that are merged would have more and more that are not.
+    places = pa.concat_arrays(
+        [pc.add(chunk.indices.cast(pa.int64()), int(starts[number])) for number, chunk in enumerate(chunks)]
+    ).dictionary_encode()
+    values = pa.concat_arrays([chunk.dictionary for chunk in chunks]).take(places.dictionary)
+    index = places.indices.cast(kind.index_type)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(index, values, ordered=kind.ordered)], kind)
+
+
+def not_in_arrow(schema: pa.Schema) -> str | None:
+    """The first column that Arrow writes into its files, but does not read again (dictionaries of dictionaries, or of types of their
+    own); None: it reads all of them.
+    """  # noqa: D205
+    for field in schema:
+        kind = pa.schema([pa.field(field.name, field.type)])
+        try:
+            is_read = "dictionary<" not in str(field.type) or pa.ipc.read_schema(kind.serialize()) == kind
+        except pa.ArrowException:
+            is_read = False
+        if not is_read:
+            return f"{field.name!r} of type {field.type}"
+    return None
 
 
 def in_one_piece(table: pa.Table) -> pa.Table:
@@ -191,9 +231,9 @@ def in_one_piece(table: pa.Table) -> pa.Table:
 
 def are_same(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
     """Whether these are the same values: other libraries give them in types of their own, and dictionaries are never equal to Arrow."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    column = decoded(column) if pa.types.is_dictionary(column.type) else column
     try:
-        return bool(cast_exactly(made, kind).equals(column.cast(kind)))
+        return bool(cast_exactly(made, column.type).equals(column))
     except pa.ArrowException:
         return False
 

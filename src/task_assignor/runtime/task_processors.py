@@ -254,13 +254,13 @@ class _Node:
             self._processor = processor
         # Where a derived stream has no rows yet, the rows that it is made of stand under its name: they may be bad.
         parents = {name: self.parent_of(name) for name in self.node.sources}
+        self.context.stream_time = order.base.stream_time
         self.context.begin(
             order.batch,
             self._own(batch.offsets),
             {name: batch.of(parent)[2] for name, parent in parents.items()},
             {name: batch.offsets_of(parent) for name, parent in parents.items()},
         )
-        self.context.stream_time = order.base.stream_time
         # Where something is forwarded of them, who forwards leaves them out.
         for topic in self.parents:
             self.context.leave_out_unreadable(topic, batch.unreadable.get(topic, ()))
@@ -271,9 +271,8 @@ class _Node:
         self.context.punctuate_by_clock(_elapsed_ms(), round(time.time() * 1_000))
         for part in batch.parts(order.base.stream_time, self.context.schedules):
             rows = self._own(part.rows)
-            self.context.turn_to(
-                self._own(part.offsets), rows, self._own(part.row_offsets), part.newest, part.starts, part.times
-            )
+            offsets, row_offsets = self._own(part.offsets), self._own(part.row_offsets)
+            self.context.turn_to(offsets, rows, row_offsets, part.newest, part.starts, part.times, part.stream_time)
             # A part may have rows of the others' sources only. Rows that are left out move the time, and so do others who write.
             is_told = part.is_last and is_ready_made(self.node.processor) and not part.times.keys().isdisjoint(rows)
             if is_told or any(part.rows[self._roots.get(name, name)].num_rows for name in self.node.sources):

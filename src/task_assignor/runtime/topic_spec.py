@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopicException, TopologyException
+from task_assignor.runtime.frames import not_in_arrow
 from task_assignor.runtime.keys import key_type_name
 from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.text import NAME_RULE, counted, is_name, shown
@@ -129,6 +130,11 @@ class TopicSpec:
                     f"The column {field.name!r} of topic {self.name} has type {field.type}, of which Arrow cannot take single rows. "
                     "Maybe cast it to another one, such as string."
                 ) from None
+        if unread := not_in_arrow(self.schema):
+            raise TopicException(
+                f"Topic {self.name} cannot have the column {unread}: Arrow does not read from files what it writes of it. Maybe cast "
+                "it to another one, such as the type of its values."
+            )
         for column in self.key:
             try:
                 key_type_name(self.schema.field(column).type)

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import to_frame
+from task_assignor.runtime.frames import decoded, to_frame
 from task_assignor.runtime.sub_topology import several
 from task_assignor.runtime.topic_spec import TopicSpec
 from task_assignor.sdk.text import shown
@@ -49,6 +49,8 @@ def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """  # noqa: D205
     if column.type == kind:
         return column
+    if pa.types.is_dictionary(column.type):
+        return as_type(decoded(column), kind)
     if isinstance(column.type, pa.BaseExtensionType):
         return as_type(column.cast(column.type.storage_type), kind)
     if isinstance(kind, pa.BaseExtensionType):

@@ -8,7 +8,6 @@ is open at the end of a run stays in the store, and comes when a later run has m
 
 **Records that come too late** are found by their place in the partition, never by batches: those for which one of their
 windows was closed before (they still count in the others), and for sessions those that are more than `grace` late.
-from task_assignor.sdk.text import shown
 
 Each batch adds a row to the store for every group and window that it touches; of sessions for every piece, of sliding windows for
 every moment. They are put

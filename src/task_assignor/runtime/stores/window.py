@@ -296,6 +296,7 @@ class WindowStore(Store):
             raise StoreException(not_a_table(f"the store {self.name}", rows))
         rows = rows if is_own else in_own_memory(rows)
         self._add(rows, view)
+        self._forget()
         self._pending.append(rows)
 
     def widen(self, schema: pa.Schema) -> None:
@@ -329,7 +330,7 @@ class WindowStore(Store):
             self._become(stream_time=time_ms)
 
     def expire(self, before_ms: int) -> None:
-        """Forget the rows older than `before_ms`, those too that are added later in this batch; an older one changes nothing.
+        """Forget the rows older than `before_ms`, those too that are added later; an older one changes nothing.
 
         Raises:
             StoreException: it is not an int.
@@ -396,8 +397,6 @@ class WindowStore(Store):
 
     def drain_changes(self) -> pa.Table | None:
         """The rows appended since the last call, with stream time and expiry in the schema's metadata."""
-        # What was appended after `expire` in this batch: a replay knows the end of the batch only.
-        self._forget()
         known = (self.stream_time, self.expired_before)
         if not self._pending and known == self._state.logged:
             return None
