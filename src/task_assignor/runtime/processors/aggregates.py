@@ -31,7 +31,9 @@ Fold = Callable[[Any, Mapping[str, Any]], Any]
 _TAKEN_BACK: Final = ("count", "sum", "mean", "fold")
 """Kinds of which a row can be taken away again."""
 _WITHOUT_COLUMN: Final = ("count", "fold")
-_OVERFLOW = 2.0**62
+_OVERFLOW: Final = 2.0**62
+_DIGITS: Final = 38
+"""Those of a decimal128."""
 ROWS = "__rows"
 """State column with the number of rows of a group."""
 
@@ -82,8 +84,8 @@ class Aggregate:
     @classmethod
     def sum(cls, column: str) -> Aggregate:
         """The sum of a column of numbers; null if there are none. Sums of floats depend on the order of addition, and so in
-        their last digits on where batches were cut; those of integers do not, and one that does not fit is an error (of a window also
-        what one batch adds to it).
+        their last digits on where batches were cut; those of integers and decimals (with as many digits behind the point, and 38
+        altogether) do not, and one that does not fit is an error (of a window also what one batch adds to it).
         """  # noqa: D205
         return cls("sum", column)
 
@@ -185,12 +187,12 @@ class Group:
             if change is not None and found.kind in ("sum", "mean") and self._is_of_floats(found)
         }
         """State columns with how many values of a sum are no numbers to add: infinite, or NaN, which counts as both."""
-        self._whole_sums = [
-            _sum_of(name, found)
+        self._exact_sums = {
+            _sum_of(name, found): self._sum_type(found)
             for name, found in aggregates.items()
             if found.kind in ("sum", "mean") and not self._is_of_floats(found)
-        ]
-        """State columns with sums of whole numbers, which go round where they do not fit."""
+        }
+        """State columns with sums of whole numbers or decimals, which go round where they do not fit, and their types."""
         self.state_fields = self._state_fields()
         """Columns of a state: the number of rows, and of each aggregate what its parts are put together from."""
 
@@ -233,18 +235,23 @@ class Group:
             if pa.types.is_nested(kind) or pa.types.is_null(kind) or isinstance(kind, pa.BaseExtensionType):
                 raise TopologyException(f"{self._where}: {name!r} needs values with an order, not {kind}.")
             return kind
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal128(kind)):
             raise TopologyException(
                 f"{self._where}: {name!r} needs a column of numbers, but {found.column!r} is {kind}."
             )
-        return pa.float64() if found.kind == "mean" or pa.types.is_floating(kind) else pa.int64()
+        return pa.float64() if found.kind == "mean" else self._sum_type(found)
+
+    def _sum_type(self, found: Aggregate) -> pa.DataType:
+        kind = plain(self._spec.schema.field(found.column)).type
+        if pa.types.is_decimal128(kind):
+            return pa.decimal128(_DIGITS, kind.scale)
+        return pa.float64() if pa.types.is_floating(kind) else pa.int64()
 
     def _state_fields(self) -> list[pa.Field]:
         fields = [pa.field(ROWS, pa.int64())]
         for field, found in zip(self.fields, self._aggregates.values(), strict=True):
             if found.kind == "mean":
-                kind = pa.float64() if self._is_of_floats(found) else pa.int64()
-                fields.append(pa.field(_sum_of(field.name, found), kind))
+                fields.append(pa.field(_sum_of(field.name, found), self._sum_type(found)))
             else:
                 fields.append(field)
             if (count := self._count_of(field.name, found)) is not None:
@@ -262,7 +269,7 @@ class Group:
         """A state for each group of rows (`frame`), and more of them. That of a function is missing: `fold` adds it.
 
         Raises:
-            OverflowError: a sum does not fit into 64 bits.
+            OverflowError: a sum does not fit into 64 bits, or 38 digits.
         """
         return self._checked(self.unchecked_parts(rows, by, more))
 
@@ -310,7 +317,7 @@ class Group:
         """One state for each group of states, which may be `unchecked_parts`; of functions the last.
 
         Raises:
-            OverflowError: a sum does not fit into 64 bits.
+            OverflowError: a sum does not fit into 64 bits, or 38 digits.
         """
         import polars as pl
 
@@ -341,28 +348,35 @@ class Group:
         )
 
     def _sum(self, column: pl.Expr, name: str, change: pl.Expr | None = None) -> list[pl.Expr]:
-        """The sum, null of nothing; and beside one of whole numbers about what it must be, to see whether it went round."""
+        """The sum, null of nothing; and beside an exact one about what it must be, to see whether it went round."""
         import polars as pl
 
-        is_whole = name in self._whole_sums
-        exact = pl.Int64 if is_whole else pl.Float64
+        kind = self._exact_sums.get(name, pa.float64())
+        decimal = pl.Decimal(_DIGITS, kind.scale) if pa.types.is_decimal(kind) else None
+        exact = decimal or (pl.Int64 if name in self._exact_sums else pl.Float64)
         # A number without a sign that is too large goes round here, as a sum does.
         terms, about = column.cast(exact, wrap_numerical=True), column.cast(pl.Float64)
         if change is not None:
-            terms, about = terms * change.cast(exact), about * change.cast(pl.Float64)
+            signed = (
+                terms * change.cast(exact) if decimal is None else pl.when(change < 0).then(-terms).otherwise(terms)
+            )
+            terms, about = signed, about * change.cast(pl.Float64)
         value = pl.when(column.count() > 0).then(terms.sum()).alias(name)
-        return [value, about.sum().alias(own(name))] if is_whole else [value]
+        return [value, about.sum().alias(own(name))] if name in self._exact_sums else [value]
 
     def _checked(self, states: pl.DataFrame) -> pl.DataFrame:
-        for name in self._whole_sums:
+        for name, kind in self._exact_sums.items():
             about = states.get_column(own(name)).to_numpy()
-            values = states.get_column(name)
-            wrong = np.abs(values.fill_null(0).to_numpy().astype(np.float64) - about) > _OVERFLOW
+            if pa.types.is_decimal(kind):
+                wrong, room = np.abs(about) >= 10.0 ** (_DIGITS - kind.scale), f"{_DIGITS} digits"
+            else:
+                values = states.get_column(name).fill_null(0).to_numpy().astype(np.float64)
+                wrong, room = np.abs(values - about) > _OVERFLOW, "64 bits"
             if wrong.any():
                 row = int(np.flatnonzero(wrong)[0])
-                group = states.drop([own(other) for other in self._whole_sums]).row(row, named=True)
-                raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into 64 bits: {group}")
-        return states.drop([own(name) for name in self._whole_sums])
+                group = states.drop([own(other) for other in self._exact_sums]).row(row, named=True)
+                raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into {room}: {group}")
+        return states.drop([own(name) for name in self._exact_sums])
 
     def fold(
         self, states: pl.DataFrame, before: pl.DataFrame, rows: pa.Table, group: np.ndarray[Any, Any]
