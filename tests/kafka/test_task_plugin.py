@@ -363,6 +363,38 @@ def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and
     assert plugins[1].failures == []
 
 
+@pytest.mark.parametrize(("topics", "says"), [(("views",), None), (("clicks",), b"strange")])
+def test_what_a_member_has_that_gets_nothing_is_handed_over_when_it_has_given_it_up(
+    topics: tuple[str, ...], says: bytes | None
+) -> None:
+    """Others got its tasks at once, and ran them beside it until it had heard of that."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    shapes = [SubTopologyShape("one", ("clicks",))]
+    plugin = room.TaskAssignorPlugin(config, shapes, ProcessId.parse("00000000-0000-0000-0000-000000000001"))
+    members = [
+        ConsumerMember("a", ("clicks",), plugin.tell(), {"clicks": [0]}, 1),
+        ConsumerMember("b", topics, says or plugin.tell(), {"clicks": [1]}, 1),
+    ]
+    given = plugin.answer(GroupTopics({"clicks": 2, "views": 2}), members)
+    assert [[each.partition for each in given[name].partitions] for name in "ab"] == [[0], []]
+    assert decode_assignment_info(given["a"].user_data or b"").next_rebalance_ms == 0
+    members[1] = ConsumerMember("b", topics, says or plugin.tell())
+    given = plugin.answer(GroupTopics({"clicks": 2, "views": 2}), members)
+    assert [len(given[name].partitions) for name in "ab"] == [2, 0]
+
+
+@pytest.mark.parametrize("views", [2, 3])
+def test_a_partition_that_cannot_be_is_nobodys_own(views: int) -> None:
+    """Whoever led had an error in its poll, and after it the next one, for as long as the member was there."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    shapes = [SubTopologyShape("join", ("clicks", "views"))]
+    plugin = room.TaskAssignorPlugin(config, shapes, ProcessId.parse("00000000-0000-0000-0000-000000000001"))
+    member = ConsumerMember("a", ("clicks", "views"), plugin.tell(), {"clicks": [-1, 0], "views": [0]}, 1)
+    (given,) = plugin.answer(GroupTopics({"clicks": 2, "views": views}), [member]).values()
+    assert len(given.partitions) == (4 if views == 2 else 2)
+    plugin.tell()
+
+
 def test_an_assignor_that_hangs_is_not_asked_again_at_once_by_members_that_did_not_wait_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -176,7 +176,11 @@ class StreamsPlugin(GroupPlugin):
         now_ms = int(time.time() * 1000)
         # An assignor that never has an answer would keep the group in rebalances for ever, several a second.
         retry_ms = _RETRY_MS if self.last is not None and self.last.kept_because else 0
-        rebalance = leader.rebalance(found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms)
+        led = {member.member_id for member in found}
+        others = {each.member_id: _subscription(each) for each in members if each.member_id not in led}
+        rebalance = leader.rebalance(
+            found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms, others=others
+        )
         if rebalance.error:
             self.failures.append(rebalance.error)
         self.last = rebalance
@@ -242,8 +246,12 @@ def streams_member(member: ConsumerMember) -> StreamsMember:
     Raises:
         WireFormatException: its user data cannot be read.
     """
-    owned = tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
-    subscription = Subscription(
+    return StreamsMember.of(member.member_id, _subscription(member))
+
+
+def _subscription(member: ConsumerMember) -> Subscription:
+    # It may say anything: what is no partition is not its own.
+    owned = tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found if each >= 0)
+    return Subscription(
         member.topics, member.user_data, owned, member.generation, member.rack_id, member.group_instance_id
     )
-    return StreamsMember.of(member.member_id, subscription)
