@@ -373,11 +373,12 @@ class _Answer:
         clients = {client.process_id: client for client in self.group.clients}
         for process, given in self.outcome.assignments.items():
             deadline = self.deadlines.get(process)
+            held = clients[process].previous_standby & self.stateful
             for member, tasks in given.consumers.items():
                 waiting = {task for task in tasks.active if self._is_to_be_given_up(task, member)}
                 withheld |= waiting
                 # State that this client has as a standby stays open until the task may run.
-                standby = [*tasks.standby, *(waiting & self.stateful & clients[process].previous_standby)]
+                standby = [*tasks.standby, *(waiting & held)]
                 pairs = sorted((p, task) for task in tasks.active if task not in waiting for p in self.sources[task])
                 # One consumer of a client triggers the follow-up; one that has to wait does so at once.
                 next_ms = AT_ONCE if waiting else NO_REBALANCE if deadline is None else deadline
