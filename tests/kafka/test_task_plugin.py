@@ -21,6 +21,7 @@ from task_assignor import (
     TaskAssignment,
     TaskAssignmentException,
     TaskId,
+    TopicPartition,
 )
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.group import GroupException, SubTopologyShape
@@ -337,6 +338,31 @@ def test_a_source_may_begin_as_kafkas_own_topics_do(kafka_cluster: KafkaCluster,
         ProcessId.parse("00000000-0000-0000-0000-000000000001"),
     )
     assert plugin.look_up(creates=False).counts == {topic: 2, f"{topic}-changelog": 2}
+
+
+def test_a_source_that_serves_as_changelog_ends_where_the_group_has_committed(
+    kafka_cluster: KafkaCluster, unique: Unique
+) -> None:
+    """As in Kafka: what is not processed yet is nobody's state, and copies would have seemed to be behind by it for ever."""
+    topic, group = unique("table"), unique("group")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=2)
+    producer = kafka.KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap_servers)
+    for _ in range(5):
+        producer.send(topic, b"", partition=1)
+    producer.close()
+    servers = {"bootstrap.servers": kafka_cluster.bootstrap_servers}
+    consumer = kafka.KafkaConsumer(
+        group_id=group, enable_auto_commit=False, bootstrap_servers=servers["bootstrap.servers"]
+    )
+    consumer.assign([kafka.TopicPartition(topic, 1)])
+    consumer.commit({kafka.TopicPartition(topic, 1): kafka.OffsetAndMetadata(2, "", -1)})
+    consumer.close()
+    plugin = room.TaskAssignorPlugin(
+        StreamsConfig({"application.id": group, **servers}),
+        [SubTopologyShape("table", (topic,), {"store": topic})],
+        ProcessId.parse("00000000-0000-0000-0000-000000000001"),
+    )
+    assert plugin.look_up().end_offsets == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 2}
 
 
 def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and_is_named() -> None:

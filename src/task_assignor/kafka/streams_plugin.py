@@ -56,7 +56,7 @@ class TopicFacts:
     Args:
         counts: topic -> number of partitions.
         racks: topic -> racks of the replicas, partition by partition, where known.
-        end_offsets: end offset of each changelog partition, 0 where missing.
+        end_offsets: end offset of each changelog partition, 0 where missing; of one that is a source what the group committed.
     """
 
     counts: Mapping[str, int]
@@ -138,6 +138,11 @@ class StreamsPlugin(GroupPlugin):
         return True
 
     @property
+    def _group(self) -> str:
+        """Where offsets are committed."""
+        return self._config.application_id if self._consumer is None else str(self._consumer.config["group_id"])
+
+    @property
     def _needs_cluster(self) -> bool:
         """Whether something is to be known that consumers do not know."""
         return any(shape.repartition_sources or shape.changelog_topics for shape in self._shapes)
@@ -214,7 +219,12 @@ class StreamsPlugin(GroupPlugin):
             if plan.create and creates:
                 self._create(plan.create, self._settings)
             old = [TopicPartition(topic, each) for topic in sorted(logs & existing) for each in range(counts[topic])]
-            return TopicFacts(plan.partitions, cluster.partition_racks(existing), cluster.end_offsets(old))
+            ends = cluster.end_offsets([each for each in old if each.topic not in self._all_sources])
+            # A source that serves as changelog is restored up to where it was processed, as in Kafka.
+            if logs & existing & self._all_sources:
+                processed = cluster.committed_offsets(self._group)
+                ends |= {each: processed.get(each, 0) for each in old if each.topic in self._all_sources}
+            return TopicFacts(plan.partitions, cluster.partition_racks(existing), ends)
 
     def _create(self, topics: Mapping[str, int], settings: ClientSettings) -> None:
         given = self._config.originals
