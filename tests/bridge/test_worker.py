@@ -111,6 +111,16 @@ class Forks(TaskAssignor):
             threading.Event().wait()
         from task_assignor.builtin_assignors import StickyTaskAssignor
         return StickyTaskAssignor().assign(state)
+
+class Dies(TaskAssignor):
+    config_keys = (ConfigKey(name="dies.file", type="string"),)
+    def configure(self, configs):
+        self.file = configs["dies.file"]
+    def assign(self, state):
+        import subprocess
+        with open(self.file, "w") as file:
+            file.write(str(subprocess.Popen(["sleep", "1000"]).pid))
+        os._exit(3)
 """
 
 
@@ -387,6 +397,23 @@ def test_a_server_answers_several_applications(server: BridgeServer) -> None:
         assert "--allow" in error_of(read(streams[0]))
         for stream in streams:
             stream.close()
+
+
+def test_what_an_assignor_has_started_that_died_ends_with_its_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more was left at each rebalance, also when the server had ended."""
+    monkeypatch.chdir(folder)
+    with BridgeServer("127.0.0.1:0", ["bad.Dies"]) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        with connect(server) as connection, connection.makefile("rwb") as stream:
+            write(stream, hello("bad.Dies"))
+            assert read(stream)[0] == wire.WELCOME
+            write(stream, question(settings={"dies.file": str(folder / "started")}))
+            assert stream.read() == b""
+        wait_until(lambda: not runs(int((folder / "started").read_text())), "what it started ends, too")
+    thread.join(60)
 
 
 def test_a_server_outlives_a_time_without_processes(server: BridgeServer) -> None:

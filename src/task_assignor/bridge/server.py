@@ -126,6 +126,8 @@ class BridgeServer:
 
     def _await_end(self, worker: subprocess.Popen[bytes]) -> None:
         code = worker.wait()
+        # What its assignor has started: it may have died, or been given up, before it could end that.
+        _end_group(worker)
         self._workers.discard(worker)
         logger.info("Process %d ended with exit code %d.", worker.pid, code)
 
@@ -139,9 +141,7 @@ class BridgeServer:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         for worker in list(self._workers):
-            with contextlib.suppress(ProcessLookupError):
-                # With all that its assignor has started.
-                os.killpg(worker.pid, signal.SIGKILL)
+            _end_group(worker)
             try:
                 worker.wait(_KILLED_S)
             except subprocess.TimeoutExpired:
@@ -154,6 +154,12 @@ class BridgeServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _end_group(worker: subprocess.Popen[bytes]) -> None:
+    """End a process with all that its assignor has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.pid, signal.SIGKILL)
 
 
 def _remove_stale(path: Path) -> None:
