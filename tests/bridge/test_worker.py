@@ -538,3 +538,15 @@ def test_a_socket_that_a_dead_server_left_is_replaced_but_no_other_file(tmp_path
 def test_a_server_names_arguments_of_another_kind(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ServeException, match=message):
         BridgeServer(**given)
+
+
+def test_a_server_that_ends_leaves_the_socket_of_the_next_one(tmp_path: Path) -> None:
+    """Nobody could connect to that any more, and nobody was told."""
+    address = f"unix:{tmp_path / 'b.sock'}"
+    first = BridgeServer(address)
+    # As what cleans up in /tmp does.
+    (tmp_path / "b.sock").unlink()
+    with BridgeServer(address) as second:
+        first.close()
+        connect(second).close()
+    assert not (tmp_path / "b.sock").exists()

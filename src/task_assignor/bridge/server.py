@@ -60,6 +60,7 @@ class BridgeServer:
         self._workers: set[subprocess.Popen[bytes]] = set()
         self._closing = threading.Event()
         self._path: Path | None = None
+        self._file: os.stat_result | None = None
         try:
             self._socket = self._listen(address)
         except (OSError, ValueError) as error:
@@ -78,7 +79,7 @@ class BridgeServer:
                 listening.bind(str(path))
             finally:
                 os.umask(before)
-            self._path = path
+            self._path, self._file = path, path.stat()
             return listening
         found = host_and_port(address)
         if found is None or not is_loopback(found[0]):
@@ -134,12 +135,15 @@ class BridgeServer:
     def close(self) -> None:
         """Stop listening and end all processes."""
         self._closing.set()
+        if self._path is not None and self._file is not None:
+            with contextlib.suppress(FileNotFoundError):
+                # Another server may have taken its place.
+                if os.path.samestat(self._path.stat(), self._file):
+                    self._path.unlink()
         with contextlib.suppress(OSError):
             # Wakes the thread that waits in accept().
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
         for worker in list(self._workers):
             _end_group(worker)
             try:
