@@ -260,9 +260,9 @@ def encode_assignment_info(info: AssignmentInfo) -> bytes:
             )
             for task, partitions in items_of("standby_tasks of an AssignmentInfo", TaskId, info.standby_tasks)
         ],
-        "named_hosts": _host_records(hosts, {topic: topic for topic in topics}),
+        "named_hosts": _host_records(hosts, {topic: topic for topic in topics}) if version < 5 else (),
         "topics": [(number, topic) for topic, number in numbers.items()],
-        "hosts": _host_records(hosts, numbers),
+        "hosts": _host_records(hosts, numbers) if version >= 5 else (),
         "standby_hosts": _host_records(standby_hosts, numbers),
         "err_code": info.err_code,
         "next_rebalance_ms": info.next_rebalance_ms,
