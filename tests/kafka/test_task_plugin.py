@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -439,6 +440,17 @@ def test_an_assignor_that_hangs_is_not_asked_again_at_once_by_members_that_did_n
     plugin._rejoin()
     plugin.answer(topics, [ConsumerMember("a", ("clicks",), plugin.tell())])
     assert len(plugin.failures) == 2
+    plugin.tell()
+
+
+def test_a_follow_up_beyond_all_clocks_is_waited_for() -> None:
+    """Its thread ended with a traceback: nanoseconds taken for milliseconds are enough."""
+    config = StreamsConfig({"application.id": "app"})
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, [SubTopologyShape("one", ("clicks",))], process)
+    plugin.rebalance_at((2**63 - 2) / 1000)
+    assert 1e9 < plugin._timer.interval < threading.TIMEOUT_MAX
+    assert plugin._timer.is_alive()
     plugin.tell()
 
 

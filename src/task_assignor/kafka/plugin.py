@@ -32,6 +32,7 @@ from task_assignor.sdk.text import failure, shown
 _log = logger_of(__name__)
 _SUBSCRIPTION_VERSION: Final = 3
 RETRY_S: Final = 60.0
+_LONGEST_S: Final = threading.TIMEOUT_MAX / 2
 _MOST_OF_SESSION: Final = 2 / 3
 """Brokers expel a leader that answers later than its session lasts, and the next one would take as long."""
 
@@ -242,7 +243,8 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
     def rebalance_at(self, when_s: float) -> None:
         """Let the consumer join anew at its first poll after a time, seconds since the epoch; another rebalance before drops it."""
         self._cancel_rebalance()
-        self._timer = threading.Timer(max(when_s - time.time(), 0), self._rejoin)
+        # Who reckons in other units may mean a time that no clock has.
+        self._timer = threading.Timer(min(max(when_s - time.time(), 0), _LONGEST_S), self._rejoin)
         self._timer.daemon = True
         self._timer.start()
 
