@@ -121,6 +121,25 @@ def test_settings_that_the_chosen_class_does_not_read_are_said(
     assert all(text.startswith(f"python.task.assignor.{start}") for text, start in zip(warned, said, strict=True))
 
 
+def test_secrets_among_the_settings_of_an_assignor_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "app.properties"
+    (tmp_path / "with_secrets.py").write_text(
+        "from task_assignor.builtin_assignors import StickyTaskAssignor\n"
+        "from task_assignor.sdk import ConfigKey\n"
+        "class Asks(StickyTaskAssignor):\n"
+        "    config_keys = tuple(ConfigKey(name=name, type='string', default='') for name in ('asks.password', 'asks.user'))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    file.write_text(
+        "task.assignor.class=taskassignor.PythonTaskAssignor\npython.task.assignor.class=with_secrets.Asks\n"
+        "python.task.assignor.command=does-not-exist\nasks.password=hunter2\nasks.user=me\n"
+    )
+    (said,) = (one.message for one in check_properties(file) if "with_secrets.Asks, with" in one.message)
+    assert said.endswith(" with asks.password=[hidden], asks.user=me.")
+
+
 def test_a_wrapper_that_does_not_answer_is_waited_for_no_longer_than_its_time(tmp_path: Path) -> None:
     """What it had started kept standard output open: the check came back when that ended, if ever."""
     file = tmp_path / "app.properties"

@@ -111,6 +111,16 @@ class Forks(TaskAssignor):
             threading.Event().wait()
         from task_assignor.builtin_assignors import StickyTaskAssignor
         return StickyTaskAssignor().assign(state)
+
+class Dies(TaskAssignor):
+    config_keys = (ConfigKey(name="dies.file", type="string"),)
+    def configure(self, configs):
+        self.file = configs["dies.file"]
+    def assign(self, state):
+        import subprocess
+        with open(self.file, "w") as file:
+            file.write(str(subprocess.Popen(["sleep", "1000"]).pid))
+        os._exit(3)
 """
 
 
@@ -389,6 +399,23 @@ def test_a_server_answers_several_applications(server: BridgeServer) -> None:
             stream.close()
 
 
+def test_what_an_assignor_has_started_that_died_ends_with_its_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more was left at each rebalance, also when the server had ended."""
+    monkeypatch.chdir(folder)
+    with BridgeServer("127.0.0.1:0", ["bad.Dies"]) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        with connect(server) as connection, connection.makefile("rwb") as stream:
+            write(stream, hello("bad.Dies"))
+            assert read(stream)[0] == wire.WELCOME
+            write(stream, question(settings={"dies.file": str(folder / "started")}))
+            assert stream.read() == b""
+        wait_until(lambda: not runs(int((folder / "started").read_text())), "what it started ends, too")
+    thread.join(60)
+
+
 def test_a_server_outlives_a_time_without_processes(server: BridgeServer) -> None:
     """Its end was the first connection for which no process could be started, or no file opened."""
     command, server._command = server._command, ["/no such program"]
@@ -511,3 +538,15 @@ def test_a_socket_that_a_dead_server_left_is_replaced_but_no_other_file(tmp_path
 def test_a_server_names_arguments_of_another_kind(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ServeException, match=message):
         BridgeServer(**given)
+
+
+def test_a_server_that_ends_leaves_the_socket_of_the_next_one(tmp_path: Path) -> None:
+    """Nobody could connect to that any more, and nobody was told."""
+    address = f"unix:{tmp_path / 'b.sock'}"
+    first = BridgeServer(address)
+    # As what cleans up in /tmp does.
+    (tmp_path / "b.sock").unlink()
+    with BridgeServer(address) as second:
+        first.close()
+        connect(second).close()
+    assert not (tmp_path / "b.sock").exists()

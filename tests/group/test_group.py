@@ -170,6 +170,15 @@ def test_lags_are_end_minus_position_and_minus_two_for_running_tasks() -> None:
     assert state.now_ms == 77
 
 
+@pytest.mark.parametrize(("told", "lag"), [(-1, 101), (-4, 104), (-3, -3), (-(2**63), 2**63 - 1)])
+def test_an_offset_sum_that_is_none_does_not_stop_the_group(told: int, lag: int) -> None:
+    """One member that says nonsense ended the rebalance of all; Kafka reckons with it."""
+    _answer({ONE: _active(*TASKS)})
+    _leader().rebalance([_client(ONE, offset_sums={STATEFUL: told})], {STATEFUL: 100, OTHER: 100}, 0)
+    (client,) = Scripted.states[0].kafka_streams_states(compute_task_lags=True).values()
+    assert client.lag_for(STATEFUL) == lag
+
+
 # What becomes of the answer.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -20,14 +21,19 @@ from task_assignor.group import (
     MISSING_SOURCE_TOPIC,
     SHUTDOWN_REQUESTED,
     AssignmentRejectedException,
+    GroupClient,
+    GroupConsumer,
     GroupException,
+    GroupLeader,
     MissingSourceTopicException,
     StreamsLeader,
     StreamsMember,
     StreamsRebalance,
     SubTopologyShape,
     followup_ms,
+    make_tasks,
     plan_topics,
+    spread_over_consumers,
 )
 from task_assignor.group.wire import (
     NO_REBALANCE,
@@ -367,3 +373,28 @@ def test_a_task_whose_partition_two_consumers_claim_waits() -> None:
     assert found.withheld == {TaskId(0, 0)}
     stale = [members[0], a_member("b", a_process_id(2), claimed, generation=0)]
     assert TaskId(0, 0) in lead(stale).members["a"].info.active_tasks
+
+
+def test_what_is_made_for_each_client_is_in_proportion_to_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lags of all tasks were, and what a callback is told where there is none: minutes for thousands of clients."""
+    tasks = make_tasks([SubTopologyShape("one", ("t",), {"s": "s-log"})], {"t": 60})
+    lags: list[Mapping[TaskId, int]] = []
+
+    def spread(*arguments: Any) -> Any:
+        lags.append(arguments[-1])
+        return spread_over_consumers(*arguments)
+
+    monkeypatch.setattr("task_assignor.group.leader.spread_over_consumers", spread)
+    monkeypatch.setattr(GroupLeader, "_subscription", lambda *_: pytest.fail("nobody listens"))
+    clients = []
+    for number in range(3):
+        process, mine = ProcessId(uuid.UUID(int=number)), frozenset(list(tasks)[number::3])
+        consumers = (GroupConsumer(str(number), mine),)
+        clients.append(GroupClient(process, consumers, previous_active=mine, offset_sums={TaskId(0, number): 7}))
+    for ends, behind in ((dict.fromkeys(tasks, 9), 2), (None, -3)):
+        lags.clear()
+        GroupLeader(StickyTaskAssignor, AssignmentConfigs(), tasks).rebalance(clients, ends, 0)
+        assert lags == [
+            {task: behind if task in client.offset_sums else -2 for task in client.previous_active}
+            for client in clients
+        ]

@@ -233,6 +233,20 @@ def test_brokers_that_have_gone_are_told_as_such() -> None:
         cluster._ask("list the topics", ask)
 
 
+def test_a_coordinator_that_is_not_there_yet_is_waited_for() -> None:
+    """The first to ask a new cluster for the offsets of a group was told that there is none."""
+    cluster = object.__new__(room.Cluster)
+    cluster._settings, cluster._timeout_ms = room.ClientSettings.of({"bootstrap.servers": "broker:9092"}), 60_000
+    errors = [kafka.errors.CoordinatorNotAvailableError(), kafka.errors.CoordinatorLoadInProgressError()]
+
+    def ask() -> str:
+        if errors:
+            raise errors.pop()
+        return "found"
+
+    assert cluster._ask("read the offsets", ask) == "found"
+
+
 @pytest.mark.kafka
 def test_tls_and_sasl_with_the_settings_of_java_clients(secure_cluster: Secured) -> None:
     broker, settings = secure_cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import types
 from collections.abc import Callable, Iterable
@@ -101,6 +102,19 @@ def test_every_partition_with_subscribers_has_one_owner_who_had_it_if_anybody_ha
             assert not claims or member.generation == max(claims)
     random.shuffle(members)  # type: ignore[attr-defined]
     assert keep_and_place_orphans(topics, members) == found
+
+
+def test_replicas_are_looked_up_once_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each broker was asked about: seconds for 100 000 partitions on 60 brokers, in the thread that sends the heartbeats."""
+    cluster = importlib.import_module("kafka.cluster").ClusterMetadata()
+    cluster._brokers = {node: types.SimpleNamespace(node_id=node, rack=f"r{node}") for node in range(9)}
+    cluster._partitions = {
+        "t": {0: types.SimpleNamespace(replica_nodes=[1, 8]), 2: types.SimpleNamespace(replica_nodes=[3, 99])}
+    }
+    monkeypatch.setattr(cluster, "is_replica_node", lambda *_: pytest.fail("asked about a broker"))
+    topics_of = pytest.importorskip("task_assignor.kafka.plugin").topics_of
+    found = topics_of(cluster, [ConsumerMember("a", ("t", "gone"))])
+    assert found == GroupTopics({"t": 3}, {"t": [frozenset(("r1", "r8")), frozenset(), frozenset(("r3",))]})
 
 
 def test_orphans_go_to_the_least_loaded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from task_assignor import (
     TaskAssignment,
     TaskAssignmentException,
     TaskId,
+    TopicPartition,
 )
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.group import GroupException, SubTopologyShape
@@ -339,6 +341,31 @@ def test_a_source_may_begin_as_kafkas_own_topics_do(kafka_cluster: KafkaCluster,
     assert plugin.look_up(creates=False).counts == {topic: 2, f"{topic}-changelog": 2}
 
 
+def test_a_source_that_serves_as_changelog_ends_where_the_group_has_committed(
+    kafka_cluster: KafkaCluster, unique: Unique
+) -> None:
+    """As in Kafka: what is not processed yet is nobody's state, and copies would have seemed to be behind by it for ever."""
+    topic, group = unique("table"), unique("group")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=2)
+    producer = kafka.KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap_servers)
+    for _ in range(5):
+        producer.send(topic, b"", partition=1)
+    producer.close()
+    servers = {"bootstrap.servers": kafka_cluster.bootstrap_servers}
+    consumer = kafka.KafkaConsumer(
+        group_id=group, enable_auto_commit=False, bootstrap_servers=servers["bootstrap.servers"]
+    )
+    consumer.assign([kafka.TopicPartition(topic, 1)])
+    consumer.commit({kafka.TopicPartition(topic, 1): kafka.OffsetAndMetadata(2, "", -1)})
+    consumer.close()
+    plugin = room.TaskAssignorPlugin(
+        StreamsConfig({"application.id": group, **servers}),
+        [SubTopologyShape("table", (topic,), {"store": topic})],
+        ProcessId.parse("00000000-0000-0000-0000-000000000001"),
+    )
+    assert plugin.look_up().end_offsets == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 2}
+
+
 def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and_is_named() -> None:
     """In a rolling change of the topology; it would refuse what it does not read, and the group rebalance for ever."""
     config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
@@ -363,6 +390,38 @@ def test_a_member_of_another_version_that_does_not_read_a_topic_gets_nothing_and
     assert plugins[1].failures == []
 
 
+@pytest.mark.parametrize(("topics", "says"), [(("views",), None), (("clicks",), b"strange")])
+def test_what_a_member_has_that_gets_nothing_is_handed_over_when_it_has_given_it_up(
+    topics: tuple[str, ...], says: bytes | None
+) -> None:
+    """Others got its tasks at once, and ran them beside it until it had heard of that."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    shapes = [SubTopologyShape("one", ("clicks",))]
+    plugin = room.TaskAssignorPlugin(config, shapes, ProcessId.parse("00000000-0000-0000-0000-000000000001"))
+    members = [
+        ConsumerMember("a", ("clicks",), plugin.tell(), {"clicks": [0]}, 1),
+        ConsumerMember("b", topics, says or plugin.tell(), {"clicks": [1]}, 1),
+    ]
+    given = plugin.answer(GroupTopics({"clicks": 2, "views": 2}), members)
+    assert [[each.partition for each in given[name].partitions] for name in "ab"] == [[0], []]
+    assert decode_assignment_info(given["a"].user_data or b"").next_rebalance_ms == 0
+    members[1] = ConsumerMember("b", topics, says or plugin.tell())
+    given = plugin.answer(GroupTopics({"clicks": 2, "views": 2}), members)
+    assert [len(given[name].partitions) for name in "ab"] == [2, 0]
+
+
+@pytest.mark.parametrize("views", [2, 3])
+def test_a_partition_that_cannot_be_is_nobodys_own(views: int) -> None:
+    """Whoever led had an error in its poll, and after it the next one, for as long as the member was there."""
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    shapes = [SubTopologyShape("join", ("clicks", "views"))]
+    plugin = room.TaskAssignorPlugin(config, shapes, ProcessId.parse("00000000-0000-0000-0000-000000000001"))
+    member = ConsumerMember("a", ("clicks", "views"), plugin.tell(), {"clicks": [-1, 0], "views": [0]}, 1)
+    (given,) = plugin.answer(GroupTopics({"clicks": 2, "views": views}), [member]).values()
+    assert len(given.partitions) == (4 if views == 2 else 2)
+    plugin.tell()
+
+
 def test_an_assignor_that_hangs_is_not_asked_again_at_once_by_members_that_did_not_wait_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -381,6 +440,17 @@ def test_an_assignor_that_hangs_is_not_asked_again_at_once_by_members_that_did_n
     plugin._rejoin()
     plugin.answer(topics, [ConsumerMember("a", ("clicks",), plugin.tell())])
     assert len(plugin.failures) == 2
+    plugin.tell()
+
+
+def test_a_follow_up_beyond_all_clocks_is_waited_for() -> None:
+    """Its thread ended with a traceback: nanoseconds taken for milliseconds are enough."""
+    config = StreamsConfig({"application.id": "app"})
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, [SubTopologyShape("one", ("clicks",))], process)
+    plugin.rebalance_at((2**63 - 2) / 1000)
+    assert 1e9 < plugin._timer.interval < threading.TIMEOUT_MAX
+    assert plugin._timer.is_alive()
     plugin.tell()
 
 

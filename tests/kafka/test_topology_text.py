@@ -43,6 +43,17 @@ def test_sources_and_stores_of_each_sub_topology_that_makes_tasks() -> None:
     ]
 
 
+def test_nodes_may_have_blanks_in_their_names() -> None:
+    """As the Processor API allows; their topics and stores were passed over, and tasks with state taken for such without."""
+    (found,) = kafka_room.parse_topology(
+        "Topologies:\n   Sub-topology: 0\n"
+        "    Source: my source (topics: []) (topics: [clicks])\n      --> my proc\n"
+        "    Processor: my proc (stores: [counts])\n      --> my sink\n      <-- my source (topics: [])\n"
+        "    Sink: my sink (topic: out)\n      <-- my proc\n"
+    )
+    assert (found.sources, found.stores, found.sinks) == (("clicks",), ("counts",), ("out",))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

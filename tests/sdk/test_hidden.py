@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from task_assignor.sdk import ApplicationState, ConfigException, ConfigKey, StreamsConfig, TaskAssignment, TaskAssignor
+from task_assignor.sdk.text import shown
 
 
 class Keeping(TaskAssignor):
@@ -55,7 +56,7 @@ def test_secrets_are_hidden_wherever_settings_are_shown() -> None:
     assigned = config.task_assignor()
     assert isinstance(assigned, Keeping)
     assert assigned.configs["my.secret"] == "hunter2-4"
-    for shown in (
+    for value in (
         config,
         config.originals,
         config.values,
@@ -63,7 +64,7 @@ def test_secrets_are_hidden_wherever_settings_are_shown() -> None:
         copy.copy(config),
         pickle.loads(pickle.dumps(config)),
     ):
-        for text in (repr(shown), str(shown), f"{shown}"):
+        for text in (repr(value), str(value), f"{value}"):
             assert "hunter2" not in text
     assert repr(config).count("[hidden]") == len(SECRETS)
     assert "'default.key.serde': 'shown'" in repr(config)
@@ -81,6 +82,15 @@ def test_no_error_shows_a_secret(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigException) as caught:
         StreamsConfig(list(SECRETS.items()))  # type: ignore[arg-type]
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_settings_in_place_of_something_else_show_no_secret(key: str) -> None:
+    """Given where a StreamsConfig or a Cluster is wanted, they were in the error as they are, passwords and all."""
+    text = shown([{key: SECRETS[key], "linger.ms": "5"}])
+    assert ("hunter2" in text, f"'{key}': [hidden]" in text, "'linger.ms': '5'" in text) == (False, True, True)
+    # Of a topic that is called so.
+    assert shown({key: [0, 1]}) == f"{{'{key}': [0, 1]}}"
 
 
 def test_a_broken_escape_in_a_secret_does_not_show_it(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from task_assignor.bridge.keys import (
 from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_def import ValueProblem, parse_value
 from task_assignor.sdk.config_keys import KNOWN_KEYS, MAIN_CONSUMER_PREFIXES
+from task_assignor.sdk.hidden import visible
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.text import listed, nearest, shown
 
@@ -168,7 +169,7 @@ def _assignment_settings(settings: Mapping[str, str], assignor: str, chosen: str
         return
     if chosen in (PYTHON_CLASS, SHADOW_CLASS):
         declared = [key.name for key in config.task_assignor_class.config_keys]
-        given = [f"{key}={settings[key]}" for key in declared if key in settings]
+        given = [f"{key}={visible(key, settings[key])}" for key in declared if key in settings]
         yield Finding(
             Verdict.FINE,
             f"{PREFIX}class={assignor}: {config.task_assignor_class.__module__}.{config.task_assignor_class.__qualname__}, "

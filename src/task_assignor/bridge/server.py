@@ -60,6 +60,7 @@ class BridgeServer:
         self._workers: set[subprocess.Popen[bytes]] = set()
         self._closing = threading.Event()
         self._path: Path | None = None
+        self._file: os.stat_result | None = None
         try:
             self._socket = self._listen(address)
         except (OSError, ValueError) as error:
@@ -78,7 +79,7 @@ class BridgeServer:
                 listening.bind(str(path))
             finally:
                 os.umask(before)
-            self._path = path
+            self._path, self._file = path, path.stat()
             return listening
         found = host_and_port(address)
         if found is None or not is_loopback(found[0]):
@@ -126,22 +127,25 @@ class BridgeServer:
 
     def _await_end(self, worker: subprocess.Popen[bytes]) -> None:
         code = worker.wait()
+        # What its assignor has started: it may have died, or been given up, before it could end that.
+        _end_group(worker)
         self._workers.discard(worker)
         logger.info("Process %d ended with exit code %d.", worker.pid, code)
 
     def close(self) -> None:
         """Stop listening and end all processes."""
         self._closing.set()
+        if self._path is not None and self._file is not None:
+            with contextlib.suppress(FileNotFoundError):
+                # Another server may have taken its place.
+                if os.path.samestat(self._path.stat(), self._file):
+                    self._path.unlink()
         with contextlib.suppress(OSError):
             # Wakes the thread that waits in accept().
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
         for worker in list(self._workers):
-            with contextlib.suppress(ProcessLookupError):
-                # With all that its assignor has started.
-                os.killpg(worker.pid, signal.SIGKILL)
+            _end_group(worker)
             try:
                 worker.wait(_KILLED_S)
             except subprocess.TimeoutExpired:
@@ -154,6 +158,12 @@ class BridgeServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _end_group(worker: subprocess.Popen[bytes]) -> None:
+    """End a process with all that its assignor has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.pid, signal.SIGKILL)
 
 
 def _remove_stale(path: Path) -> None:

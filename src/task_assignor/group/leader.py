@@ -10,7 +10,6 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
 
 import attrs
 
@@ -26,6 +25,7 @@ from task_assignor.group.members import GroupClient, check_members
 from task_assignor.group.threads import ConsumerTasks, spread_over_consumers
 from task_assignor.sdk import (
     LATEST_OFFSET,
+    UNKNOWN_OFFSET_SUM,
     ApplicationState,
     ApplicationStateBuilder,
     AssignedTask,
@@ -43,6 +43,7 @@ from task_assignor.sdk import (
     TaskInfo,
     TopicPartition,
 )
+from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, failure_at, perhaps_inexact, said, shown
 from task_assignor.validation import ValidationReport, report_violations
@@ -50,8 +51,6 @@ from task_assignor.validation import ValidationReport, report_violations
 _log = logger_of(__name__)
 _UNREADABLE = frozenset({AssignmentError.UNKNOWN_PROCESS_ID, AssignmentError.UNKNOWN_TASK_ID})
 """With these Kafka does not compute the members' assignments; the callback sees an empty one."""
-
-_UNKNOWN_LAG: Final = -3
 
 
 @attrs.frozen
@@ -270,7 +269,7 @@ class GroupLeader:
         error = report.kafka_error
         name = type(assignor).__qualname__
         # An answer that only we refuse is not shown to the callback as a good one.
-        if error is not None and (report.is_valid or error is not AssignmentError.NONE):
+        if error is not None and (report.is_valid or error is not AssignmentError.NONE) and _listens(assignor):
             try:
                 assignor.on_assignment_computed(self._group_assignment(given), self._subscription(members), error)
             except KeyboardInterrupt:
@@ -297,17 +296,18 @@ class GroupLeader:
             active = tuple(sorted(task.id for task in placed if task.type is AssignedTask.Type.ACTIVE))
             standby = tuple(sorted(task.id for task in placed if task.type is AssignedTask.Type.STANDBY))
             deadline = None if entry is None else entry.followup_rebalance_deadline_ms
-            lags = self._lags_of_all(client, ends)
+            lags = self._previous_lags(client, ends)
             consumers = spread_over_consumers(client.consumers, active, standby, self._logged, lags)
             result[client.process_id] = ClientAssignment(active, standby, consumers, deadline)
         return result
 
-    def _lags_of_all(self, client: GroupClient, ends: Mapping[TaskId, int] | None) -> Mapping[TaskId, int]:
-        """Lag of each task with a changelog; -3 if it is not known, as in Kafka."""
-        if ends is not None:
-            return {**ends, **_lags(client, ends)}
-        known = _lags(client, dict.fromkeys(self._logged, 0))
-        return {task: lag if lag == LATEST_OFFSET else _UNKNOWN_LAG for task, lag in known.items()}
+    def _previous_lags(self, client: GroupClient, ends: Mapping[TaskId, int] | None) -> Mapping[TaskId, int]:
+        """Lag of each task with a changelog that its consumers had; -3 if it is not known, as in Kafka."""
+        had = self._logged & {task for consumer in client.consumers for task in consumer.previous_tasks}
+        lags = _lags(client, dict.fromkeys(had, 0) if ends is None else ends)
+        if ends is None:
+            return {task: lag if lag == LATEST_OFFSET else UNKNOWN_OFFSET_SUM for task, lag in lags.items()}
+        return {task: lags.get(task, ends[task]) for task in had}
 
     def _former(self, members: list[GroupClient]) -> dict[ProcessId, ClientAssignment]:
         # Of several who say that a task is theirs it stays with the one who was told last.
@@ -357,6 +357,11 @@ class GroupLeader:
         return tuple(sorted(found for task in tasks for found in self._source_partitions.get(task, ())))
 
 
+def _listens(assignor: TaskAssignor) -> bool:
+    """Whether it has a callback of its own: what that is told of a million tasks takes longer to make than their assignment."""
+    return getattr(assignor.on_assignment_computed, "__func__", None) is not TaskAssignor.on_assignment_computed
+
+
 def _close(coroutine: object) -> None:
     """So that Python does not warn that it was never awaited."""
     if inspect.iscoroutine(coroutine):
@@ -371,7 +376,9 @@ def _lags(client: GroupClient, ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
     lags = {}
     for task, offset in client.offset_sums.items():
         if task in ends:
-            lags[task] = offset if offset < 0 else ends[task] - offset if offset <= ends[task] else ends[task]
+            is_sum = offset not in (LATEST_OFFSET, UNKNOWN_OFFSET_SUM)
+            behind = min(ends[task] - offset, INT64_MAX) if offset <= ends[task] else ends[task]
+            lags[task] = behind if is_sum else offset
     for task in client.previous_active:
         if task in ends and task not in client.offset_sums:
             lags[task] = LATEST_OFFSET

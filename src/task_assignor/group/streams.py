@@ -171,6 +171,7 @@ class StreamsLeader:
         racks: Mapping[str, Sequence[frozenset[str] | None]] | None = None,
         probing_client: ProcessId | None = None,
         retry_ms: int = 0,
+        others: Mapping[str, Subscription] | None = None,
     ) -> StreamsRebalance:
         """What every member is sent.
 
@@ -184,6 +185,8 @@ class StreamsLeader:
                 the leader's for its own assignors. None: the clients that the assignor names.
             retry_ms: so long after `now_ms` one of the members shall rebalance again if the assignor wants to be asked again,
                 milliseconds; 0: at once.
+            others: member id -> what it sent, of the members that get nothing: of them nothing is handed over either while
+                they give it up.
 
         Raises:
             AssignmentRejectedException: the assignor failed, or its answer is wrong; the group keeps what it has.
@@ -208,7 +211,7 @@ class StreamsLeader:
             for task, info in tasks.items()
         }
         stateful = frozenset(task for task, info in tasks.items() if info.has_changelog)
-        group = _Group.of(found, sources, stateful)
+        group = _Group.of(found, sources, stateful, others or {})
         factory = self._fallback_factory if end_offsets is None else self._assignor_factory
         sums = None
         if end_offsets is not None:
@@ -301,6 +304,7 @@ class _Group:
         members: Sequence[StreamsMember],
         sources: Mapping[TaskId, Sequence[TopicPartition]],
         stateful: frozenset[TaskId],
+        others: Mapping[str, Subscription],
     ) -> _Group:
         """Nothing depends on the order of the members.
 
@@ -310,7 +314,7 @@ class _Group:
         by_process: dict[ProcessId, list[StreamsMember]] = {}
         for member in members:
             by_process.setdefault(member.info.process_id, []).append(member)
-        owner, owned = _owners(members)
+        owner, owned = _owners({member.member_id: member.subscription for member in members} | dict(others))
         clients, hosts = [], {}
         for process in sorted(by_process):
             mine = by_process[process]
@@ -369,11 +373,12 @@ class _Answer:
         clients = {client.process_id: client for client in self.group.clients}
         for process, given in self.outcome.assignments.items():
             deadline = self.deadlines.get(process)
+            held = clients[process].previous_standby & self.stateful
             for member, tasks in given.consumers.items():
                 waiting = {task for task in tasks.active if self._is_to_be_given_up(task, member)}
                 withheld |= waiting
                 # State that this client has as a standby stays open until the task may run.
-                standby = [*tasks.standby, *(waiting & self.stateful & clients[process].previous_standby)]
+                standby = [*tasks.standby, *(waiting & held)]
                 pairs = sorted((p, task) for task in tasks.active if task not in waiting for p in self.sources[task])
                 # One consumer of a client triggers the follow-up; one that has to wait does so at once.
                 next_ms = AT_ONCE if waiting else NO_REBALANCE if deadline is None else deadline
@@ -405,12 +410,14 @@ class _Answer:
         return dict(sorted(found.items()))
 
 
-def _owners(members: Sequence[StreamsMember]) -> tuple[dict[TopicPartition, str], frozenset[TopicPartition]]:
+def _owners(
+    subscriptions: Mapping[str, Subscription],
+) -> tuple[dict[TopicPartition, str], frozenset[TopicPartition]]:
     """Whose each partition is by the newest claim (nobody's if two are equally new), and all that somebody claims."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
-    for member in members:
-        for partition in set(member.subscription.owned_partitions):
-            claims.setdefault(partition, []).append((member.subscription.generation_id, member.member_id))
+    for member, subscription in subscriptions.items():
+        for partition in set(subscription.owned_partitions):
+            claims.setdefault(partition, []).append((subscription.generation_id, member))
     owner = {}
     for partition, said in claims.items():
         newest = max(generation for generation, _ in said)

@@ -83,11 +83,13 @@ def spread_over_consumers(
 def _spread(tasks: list[TaskId], previous: Mapping[str, list[TaskId]], load: dict[str, int]) -> dict[str, list[TaskId]]:
     """The consumers' shares of these tasks, which are sorted; adds them to the load."""
     least = (sum(load.values()) + len(tasks)) // len(load)
-    given: dict[str, list[TaskId]] = {member: [] for member in load}
-    left = PriorityQueue(tasks)
-    skipped: dict[TaskId, str] = {}
+    # By their places, which are in the same order and compared much faster.
+    place = {task: number for number, task in enumerate(tasks)}
+    given: dict[str, list[int]] = {member: [] for member in load}
+    left = PriorityQueue(range(len(tasks)))
+    skipped: dict[int, str] = {}
     for member, had in previous.items():
-        for task in had:
+        for task in (place[each] for each in had if each in place):
             if task not in left:
                 continue
             if len(given[member]) + load[member] < least:
@@ -111,4 +113,4 @@ def _spread(tasks: list[TaskId], previous: Mapping[str, list[TaskId]], load: dic
         given[member].append(task)
     for member in load:
         load[member] += len(given[member])
-    return given
+    return {member: [tasks[number] for number in numbers] for member, numbers in given.items()}

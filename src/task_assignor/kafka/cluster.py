@@ -32,7 +32,14 @@ _KAFKAS_OWN: Final = frozenset(
 _LATE_S: Final = 5.0
 """So much longer a look-up is waited for that ends by itself."""
 _AGAIN_S: Final = 0.1
-_NOT_THERE: Final = (kafka.errors.KafkaConnectionError, kafka.errors.NodeNotReadyError)
+_NOT_THERE: Final = (
+    kafka.errors.KafkaConnectionError,
+    kafka.errors.NodeNotReadyError,
+    # Of a group there is a coordinator soon after the cluster's first one was asked for, or after its broker has ended.
+    kafka.errors.CoordinatorNotAvailableError,
+    kafka.errors.CoordinatorLoadInProgressError,
+    kafka.errors.NotCoordinatorError,
+)
 _Found = TypeVar("_Found")
 
 

@@ -64,7 +64,7 @@ def newest_claims(claims: Iterable[tuple[str, Claim]]) -> dict[TopicPartition, s
     owner: dict[TopicPartition, tuple[int, str]] = {}
     for name, claim in sorted(claims, key=lambda found: java_string_key(found[0])):
         for topic, partitions in claim.owned.items():
-            for partition in partitions:
+            for partition in (each for each in partitions if each >= 0):
                 found = TopicPartition(topic, partition)
                 if found not in owner or owner[found][0] < claim.generation:
                     owner[found] = (claim.generation, name)

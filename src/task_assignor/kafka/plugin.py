@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kafka import KafkaConsumer
-from kafka import TopicPartition as ClientPartition
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.coordinator.assignors.abstract import RebalanceProtocol as ClientProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -33,6 +32,7 @@ from task_assignor.sdk.text import failure, shown
 _log = logger_of(__name__)
 _SUBSCRIPTION_VERSION: Final = 3
 RETRY_S: Final = 60.0
+_LONGEST_S: Final = threading.TIMEOUT_MAX / 2
 _MOST_OF_SESSION: Final = 2 / 3
 """Brokers expel a leader that answers later than its session lasts, and the next one would take as long."""
 
@@ -243,7 +243,8 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
     def rebalance_at(self, when_s: float) -> None:
         """Let the consumer join anew at its first poll after a time, seconds since the epoch; another rebalance before drops it."""
         self._cancel_rebalance()
-        self._timer = threading.Timer(max(when_s - time.time(), 0), self._rejoin)
+        # Who reckons in other units may mean a time that no clock has.
+        self._timer = threading.Timer(min(max(when_s - time.time(), 0), _LONGEST_S), self._rejoin)
         self._timer.daemon = True
         self._timer.start()
 
@@ -292,21 +293,20 @@ def _worth_a_traceback(error: BaseException) -> BaseException | None:
 def topics_of(cluster: Any, members: Iterable[ConsumerMember]) -> GroupTopics:
     """What kafka-python knows of the subscribed topics: partitions, and racks if all replicas' brokers have one."""
     counts, racks = {}, {}
-    brokers = sorted(cluster.brokers(), key=lambda broker: broker.node_id)
-    know_racks = bool(brokers) and all(broker.rack for broker in brokers)
+    rack_of = {broker.node_id: broker.rack for broker in cluster.brokers()}
+    know_racks = bool(rack_of) and all(rack_of.values())
     for topic in sorted({topic for member in members for topic in member.topics}):
         partitions = cluster.partitions_for_topic(topic)
         if not partitions:
             continue
         counts[topic] = max(partitions) + 1
         if know_racks:
+            placed = cluster._partitions[topic]  # noqa: SLF001  (the public way asks for each partition and broker)
             racks[topic] = [
-                frozenset(
-                    broker.rack
-                    for broker in brokers
-                    if cluster.is_replica_node(ClientPartition(topic, partition), broker.node_id)
-                )
-                for partition in range(counts[topic])
+                frozenset(rack_of[node] for node in placed[each].replica_nodes if node in rack_of)
+                if each in placed
+                else frozenset()
+                for each in range(counts[topic])
             ]
     return GroupTopics(counts, racks)
 

@@ -56,7 +56,7 @@ class TopicFacts:
     Args:
         counts: topic -> number of partitions.
         racks: topic -> racks of the replicas, partition by partition, where known.
-        end_offsets: end offset of each changelog partition, 0 where missing.
+        end_offsets: end offset of each changelog partition, 0 where missing; of one that is a source what the group committed.
     """
 
     counts: Mapping[str, int]
@@ -138,6 +138,11 @@ class StreamsPlugin(GroupPlugin):
         return True
 
     @property
+    def _group(self) -> str:
+        """Where offsets are committed."""
+        return self._config.application_id if self._consumer is None else str(self._consumer.config["group_id"])
+
+    @property
     def _needs_cluster(self) -> bool:
         """Whether something is to be known that consumers do not know."""
         return any(shape.repartition_sources or shape.changelog_topics for shape in self._shapes)
@@ -176,7 +181,11 @@ class StreamsPlugin(GroupPlugin):
         now_ms = int(time.time() * 1000)
         # An assignor that never has an answer would keep the group in rebalances for ever, several a second.
         retry_ms = _RETRY_MS if self.last is not None and self.last.kept_because else 0
-        rebalance = leader.rebalance(found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms)
+        led = {member.member_id for member in found}
+        others = {each.member_id: _subscription(each) for each in members if each.member_id not in led}
+        rebalance = leader.rebalance(
+            found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms, others=others
+        )
         if rebalance.error:
             self.failures.append(rebalance.error)
         self.last = rebalance
@@ -210,7 +219,12 @@ class StreamsPlugin(GroupPlugin):
             if plan.create and creates:
                 self._create(plan.create, self._settings)
             old = [TopicPartition(topic, each) for topic in sorted(logs & existing) for each in range(counts[topic])]
-            return TopicFacts(plan.partitions, cluster.partition_racks(existing), cluster.end_offsets(old))
+            ends = cluster.end_offsets([each for each in old if each.topic not in self._all_sources])
+            # A source that serves as changelog is restored up to where it was processed, as in Kafka.
+            if logs & existing & self._all_sources:
+                processed = cluster.committed_offsets(self._group)
+                ends |= {each: processed.get(each, 0) for each in old if each.topic in self._all_sources}
+            return TopicFacts(plan.partitions, cluster.partition_racks(existing), ends)
 
     def _create(self, topics: Mapping[str, int], settings: ClientSettings) -> None:
         given = self._config.originals
@@ -242,8 +256,12 @@ def streams_member(member: ConsumerMember) -> StreamsMember:
     Raises:
         WireFormatException: its user data cannot be read.
     """
-    owned = tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found)
-    subscription = Subscription(
+    return StreamsMember.of(member.member_id, _subscription(member))
+
+
+def _subscription(member: ConsumerMember) -> Subscription:
+    # It may say anything: what is no partition is not its own.
+    owned = tuple(TopicPartition(topic, each) for topic, found in member.owned.items() for each in found if each >= 0)
+    return Subscription(
         member.topics, member.user_data, owned, member.generation, member.rack_id, member.group_instance_id
     )
-    return StreamsMember.of(member.member_id, subscription)

@@ -13,9 +13,9 @@ from task_assignor.kafka.errors import GroupStateException
 from task_assignor.sdk.text import listed, shown
 
 _SUBTOPOLOGY: Final = re.compile(r"Sub-topology: (\d+)(.*)")
-_SOURCE: Final = re.compile(r"Source: +(\S+) \(topics: (.*)\)$")
-_SINK: Final = re.compile(r"Sink: +\S+ \(topic: (.*)\)$")
-_STORES: Final = re.compile(r"Processor: +\S+ \(stores: \[(.*)\]\)$")
+_SOURCE: Final = re.compile(r"Source: +(.+) \(topics: (.*)\)$")
+_SINK: Final = re.compile(r"Sink: +.+ \(topic: (.*)\)$")
+_STORES: Final = re.compile(r"Processor: +.+ \(stores: \[(.*)\]\)$")
 # Of repartitioning, and of foreign-key joins.
 _INTERNAL: Final = re.compile(r"-repartition$|subscription-(registration|response)\b.*-topic$", re.IGNORECASE)
 

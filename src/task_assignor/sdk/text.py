@@ -6,6 +6,9 @@ import difflib
 import re
 import reprlib
 from collections.abc import Iterable
+from typing import Any
+
+from task_assignor.sdk.hidden import visible
 
 _LONGEST = 80
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -56,6 +59,13 @@ class _Brief(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         # Python refuses to print integers of more than 4300 digits.
         return super().repr_int(x, level) if x.bit_length() < 1024 else f"an integer of {x.bit_length()} bits"
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        # Settings may be given where something is wanted that is made of them.
+        texts = {
+            key: visible(key, value) for key, value in x.items() if isinstance(key, str) and isinstance(value, str)
+        }
+        return super().repr_dict(x | texts, level)
 
     def repr_instance(self, x: object, level: int) -> str:
         # The `__repr__` of somebody else's object may raise what it likes.

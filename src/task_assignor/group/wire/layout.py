@@ -55,7 +55,8 @@ def values_of(what: str, kind: type[Given], values: Collection[Given]) -> Collec
         WireFormatException: they are no collection, or one is of another kind.
     """
     is_right = isinstance(values, Collection) and not isinstance(values, str | bytes | bytearray | memoryview)
-    if not is_right or not all(isinstance(value, kind) for value in values):
+    # Of a million values the types are looked at in milliseconds.
+    if not is_right or not (set(map(type, values)) <= {kind} or all(isinstance(value, kind) for value in values)):
         raise WireFormatException(f"The {what} ({shown(values)}) must be a list of {kind.__name__}.")
     return values
 
@@ -232,18 +233,22 @@ class Blob:
                 f"{shown(value)} is too long for {self.name}: {size} does not fit into an {self.length.name}."
             ) from None
 
-    def read(self, source: Source, version: int, /) -> Any:
+    def read(self, source: Source, _version: int, /) -> Any:
         """Length and content."""
-        size = self.length.read(source, version) * self.unit
-        start = source.position
+        start = source.position + self.length.size
+        try:
+            (count,) = self.length.packing.unpack_from(source.data, source.position)
+        except struct.error:
+            raise source.cut_off(self.length.size, self.length.name) from None
+        size = count * self.unit
         source.position = end = start + size
         if start <= end <= len(source.data):
             return self.decode(source.data[start:end])
         source.position = start
-        if size == -self.unit and self.nullable:
+        if count == -1 and self.nullable:
             return None
         if size < 0:
-            raise WireFormatException(f"The length of {self.name} is {size // self.unit} at offset {start}.")
+            raise WireFormatException(f"The length of {self.name} is {count} at offset {start}.")
         raise source.cut_off(size, self.name)
 
 
@@ -259,15 +264,13 @@ def _from_utf8(data: bytes) -> str:
 def _modified_utf8(text: str) -> bytes:
     # Java's DataOutput.writeUTF: each UTF-16 unit by itself, and the character 0 in two bytes.
     units = text.encode("utf-16-be", "surrogatepass")
-    single = (
-        units.decode("utf-16-be", "surrogatepass")
-        if text.isascii()
-        else "".join(chr(unit) for (unit,) in struct.iter_unpack(">H", units))
-    )
+    single = text if text.isascii() else "".join(chr(unit) for (unit,) in struct.iter_unpack(">H", units))
     return single.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
 
 
 def _from_modified_utf8(data: bytes) -> str:
+    if data.isascii():
+        return data.decode()
     try:
         units = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
         return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
@@ -318,7 +321,15 @@ class Many:
                 return head + _packing(len(value), self.element.code).pack(*value)
             except (struct.error, TypeError):
                 raise WireFormatException(f"Not all of {shown(value)} fit into an {self.element.name}.") from None
-        return head + b"".join([self.element.write(each, version) for each in value])
+        if not isinstance(self.element, Layout):
+            return head + b"".join([self.element.write(each, version) for each in value])
+        if (packing := self.element.packing(version)) is not None:
+            try:
+                return head + b"".join([packing.pack(*each) for each in value])
+            except (struct.error, TypeError):
+                pass  # Field after field it is said which one does not fit.
+        write = self.element.writer(version)
+        return head + b"".join([write(each, version) for each in value])
 
     def read(self, source: Source, version: int, /) -> Sequence[Any]:
         """Elements in the order of the bytes."""
@@ -331,7 +342,13 @@ class Many:
             start = source.position
             source.position += count * self.element.size
             return _packing(count, self.element.code).unpack_from(source.data, start)
-        read = self.element.reader(version) if isinstance(self.element, Layout) else self.element.read
+        if not isinstance(self.element, Layout):
+            return [self.element.read(source, version) for _ in range(count)]
+        if (packing := self.element.packing(version)) is not None:
+            start = source.position
+            source.position += count * packing.size
+            return list(packing.iter_unpack(memoryview(source.data)[start : source.position]))
+        read = self.element.reader(version)
         return [read(source, version) for _ in range(count)]
 
 
@@ -367,39 +384,37 @@ class Layout:
 
     name: str
     fields: Sequence[Field]
-    _readers: dict[int, Callable[[Source, int], tuple[Any, ...]]] = attrs.field(
-        factory=dict, init=False, repr=False, eq=False
-    )
-    _least: dict[int, int] = attrs.field(factory=dict, init=False, repr=False, eq=False)
+    _ways: dict[int, _Ways] = attrs.field(factory=dict, init=False, repr=False, eq=False)
 
     def least(self, version: int, /) -> int:
         """The sum of its fields."""
-        if version not in self._least:
-            there = (field for field in self.fields if field.first <= version <= field.last)
-            self._least[version] = sum(field.kind.least(version) for field in there)
-        return self._least[version]
+        return self._of(version).least
 
     def write(self, value: Any, version: int, /) -> bytes:
         """Field after field."""
-        parts = []
-        for field, item in zip(self.fields, value, strict=True):
-            if field.first <= version <= field.last:
-                parts.append(field.kind.write(item, version))
-            elif not field.ignorable and item != field.default:
-                raise WireFormatException(
-                    f"{self.name} of version {version} cannot carry {field.name} ({shown(item)}); it needs version {field.first}."
-                )
-        return b"".join(parts)
+        return self._of(version).write(value, version)
 
     def read(self, source: Source, version: int, /) -> tuple[Any, ...]:
         """Field after field."""
-        return self.reader(version)(source, version)
+        return self._of(version).read(source, version)
 
     def reader(self, version: int) -> Callable[[Source, int], tuple[Any, ...]]:
         """What `read` does for this version: small groups of fields are read a million times."""
-        if version not in self._readers:
-            self._readers[version] = _row_reader([_reader(field, version) for field in self.fields])
-        return self._readers[version]
+        return self._of(version).read
+
+    def writer(self, version: int) -> Callable[[Any, int], bytes]:
+        """What `write` does for this version."""
+        return self._of(version).write
+
+    def packing(self, version: int) -> struct.Struct | None:
+        """The numbers that this version consists of; None: there is something else in it."""
+        ways = self._of(version)
+        return ways.head if ways.size == len(self.fields) else None
+
+    def _of(self, version: int) -> _Ways:
+        if version not in self._ways:
+            self._ways[version] = _Ways(self, version)
+        return self._ways[version]
 
     def record(self, values: dict[str, Any]) -> tuple[Any, ...]:
         """The tuple of named values; what is not named has its default."""
@@ -410,14 +425,51 @@ class Layout:
         return {field.name: item for field, item in zip(self.fields, record, strict=True)}
 
 
-def _reader(field: Field, version: int) -> Callable[[Source, int], Any]:
+class _Ways:
+    """How a version of a layout is read and written: the numbers that it begins with at once, then field after field."""
+
+    def __init__(self, layout: Layout, version: int) -> None:
+        self._name, self._fields = layout.name, layout.fields
+        there = [(field, field.first <= version <= field.last) for field in layout.fields]
+        self.least = sum(field.kind.least(version) for field, is_there in there if is_there)
+        codes = ""
+        for field, is_there in there:
+            if not is_there or not isinstance(field.kind, Whole):
+                break
+            codes += field.kind.code
+        self.size, self.head = len(codes), struct.Struct(f">{codes}")
+        self._all = [_reader(field, is_there) for field, is_there in there]
+        self._rest = self._all[self.size :]
+
+    def read(self, source: Source, version: int) -> tuple[Any, ...]:
+        try:
+            first = self.head.unpack_from(source.data, source.position)
+        except struct.error:
+            # One of them is cut off, which says so.
+            return tuple([read(source, version) for read in self._all])
+        source.position += self.head.size
+        return (*first, *[read(source, version) for read in self._rest])
+
+    def write(self, value: Any, version: int) -> bytes:
+        try:
+            first = self.head.pack(*value[: self.size])
+        except (struct.error, TypeError):
+            # One of them does not fit, which says so.
+            return self._write(value, self._fields, version)
+        return first + self._write(value[self.size :], self._fields[self.size :], version)
+
+    def _write(self, value: Any, fields: Sequence[Field], version: int) -> bytes:
+        parts = []
+        for field, item in zip(fields, value, strict=True):
+            if field.first <= version <= field.last:
+                parts.append(field.kind.write(item, version))
+            elif not field.ignorable and item != field.default:
+                raise WireFormatException(
+                    f"{self._name} of version {version} cannot carry {field.name} ({shown(item)}); it needs version {field.first}."
+                )
+        return b"".join(parts)
+
+
+def _reader(field: Field, is_there: bool) -> Callable[[Source, int], Any]:
     """Reads a field, or what stands for it in a version without it."""
-    return field.kind.read if field.first <= version <= field.last else lambda _source, _version: field.default
-
-
-def _row_reader(readers: Sequence[Callable[[Source, int], Any]]) -> Callable[[Source, int], tuple[Any, ...]]:
-    """Reads one field after the other; pairs are by far the most frequent."""
-    if len(readers) == 2:
-        first, second = readers
-        return lambda source, version: (first(source, version), second(source, version))
-    return lambda source, version: tuple([read(source, version) for read in readers])
+    return field.kind.read if is_there else lambda _source, _version: field.default

@@ -214,11 +214,14 @@ def decode_subscription_info(data: bytes) -> SubscriptionInfo:
         raise WireFormatException(f"The version of a SubscriptionInfo ({version}) must be at least 1.")
     found = SUBSCRIPTION_INFO.named(SUBSCRIPTION_INFO.read(source, version))
     _check_versions(version, found["latest_supported_version"])
-    sums = {_task(pair): LATEST_OFFSET for pair in found["prev_tasks"]}
-    sums |= {_task(pair): UNKNOWN_OFFSET_SUM for pair in found["standby_tasks"]}
-    for subtopology, offsets in found["grouped_offset_sums"]:
-        sums |= {_task((subtopology, partition)): offset for partition, offset in offsets}
-    sums |= {_task((*pair, name)): offset for *pair, offset, name in found["offset_sums"]}
+    try:
+        sums = {TaskId(*pair): LATEST_OFFSET for pair in found["prev_tasks"]}
+        sums |= {TaskId(*pair): UNKNOWN_OFFSET_SUM for pair in found["standby_tasks"]}
+        for subtopology, offsets in found["grouped_offset_sums"]:
+            sums |= {TaskId(subtopology, partition): offset for partition, offset in offsets}
+        sums |= {TaskId(number, partition, name): offset for number, partition, offset, name in found["offset_sums"]}
+    except StreamsException as error:
+        raise WireFormatException(str(error)) from None
     return SubscriptionInfo(
         ProcessId(found["process_id"]),
         sums,
@@ -257,9 +260,9 @@ def encode_assignment_info(info: AssignmentInfo) -> bytes:
             )
             for task, partitions in items_of("standby_tasks of an AssignmentInfo", TaskId, info.standby_tasks)
         ],
-        "named_hosts": _host_records(hosts, {topic: topic for topic in topics}),
+        "named_hosts": _host_records(hosts, {topic: topic for topic in topics}) if version < 5 else (),
         "topics": [(number, topic) for topic, number in numbers.items()],
-        "hosts": _host_records(hosts, numbers),
+        "hosts": _host_records(hosts, numbers) if version >= 5 else (),
         "standby_hosts": _host_records(standby_hosts, numbers),
         "err_code": info.err_code,
         "next_rebalance_ms": info.next_rebalance_ms,
