@@ -339,6 +339,7 @@ class StreamsApplication:
                         with waits.during("its topics, which it looks at once more"):
                             for name, topic in self._topics.items():
                                 topic.check(progress.offsets(name), progress.seals(name))
+                                topic.tell_of_hidden()
                     with waits.during("the topics of its outputs"):
                         self._topics_at.check_results(self._application_id, self._topology, self._tasks)
             is_elsewhere = self._topics_at.has_results(self._topology)
