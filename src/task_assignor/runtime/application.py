@@ -312,7 +312,7 @@ class StreamsApplication:
         is_continuous = until != "available_now"
         opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
         with Standstill("The run") as waits, ExitStack() as held:
-            with waits.during(opened):
+            with waits.during(opened), self._metrics.counting_failure():
                 folder = self._folder()
                 # Before anything is done to topics: somebody else's run may write them.
                 held.enter_context(folder.alone())
