@@ -172,7 +172,7 @@ def test_keys_of_others_are_not_looked_at() -> None:
     others = (
         "admin.security.protocol",
         "admin.request.timeout.ms",
-        "session.timeout.ms",
+        "heartbeat.interval.ms",
         "ssl.protocol",
         "my.key",
         "group.id",
@@ -292,6 +292,16 @@ def test_transactions_may_take_as_long_as_it_is_said(more: dict[str, Any], reque
     found = ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": request_ms, **more})
     assert found.transaction_timeout_ms == int(more.get("transaction.timeout.ms", 60_000))
     assert connection.Connection(found, 1_000).producer({"transactional.id": "shop-0_0"}) is not None
+
+
+@pytest.mark.parametrize("given", ["999", 3_600_001])
+def test_a_session_is_as_long_as_it_is_said_and_as_librdkafka_takes_it(given: object) -> None:
+    """Nobody could say it: a group could not be touched for 10 s after a run had ended."""
+    assert ClientSettings.of({"bootstrap.servers": "a:1"}).session_timeout_ms == 10_000
+    assert ClientSettings.of({"bootstrap.servers": "a:1", "session.timeout.ms": "6000"}).session_timeout_ms == 6_000
+    said = rf"session.timeout.ms \({given!r}\) must be at least 1000 milliseconds, and at most 3600000"
+    with pytest.raises(ConfigException, match=said):
+        ClientSettings.of({"bootstrap.servers": "a:1", "session.timeout.ms": given})
 
 
 def test_a_transaction_that_is_too_short_is_refused() -> None:

@@ -19,6 +19,7 @@ from task_assignor.runtime.machines.client_values import Disconnected
 from task_assignor.runtime.machines.coordinator_values import ConnectionLost, FromClient
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import Refused, ToClient
+from task_assignor.runtime.shells import transport
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.server import CoordinatorServer, _Writer
 from task_assignor.runtime.shells.tasks import Surroundings
@@ -203,6 +204,34 @@ def test_a_connection_that_cannot_be_taken_is_told_and_the_next_one_is_taken(
     server.close()
     told = [record.getMessage() for record in caplog.records if "Nobody can be connected" in record.getMessage()]
     assert len(told) == 1
+
+
+def test_connections_that_are_refused_are_told_once_and_then_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever looked whether the port is open filled the log, a warning each time."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    listener = server._listener
+    refused, tell = threading.Semaphore(0), listener._tell_of_refused
+
+    def told(host: str, error: OSError) -> None:
+        tell(host, error)
+        refused.release()
+
+    monkeypatch.setattr(listener, "_tell_of_refused", told)
+    listener.start()
+
+    def look() -> str:
+        caplog.clear()
+        socket.create_connection(("127.0.0.1", server.port)).close()
+        assert refused.acquire(timeout=60)
+        return caplog.text
+
+    assert "A connection from 127.0.0.1 was refused: " in look()
+    assert [look(), look()] == ["", ""]
+    monkeypatch.setattr(transport, "_TOLD_EVERY_S", 0.0)
+    assert "(and 2 others since that was last said)" in look()
+    server.close()
 
 
 @pytest.mark.parametrize("error", [MemoryError, SystemExit])

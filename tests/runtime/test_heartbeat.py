@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from task_assignor.runtime.shells.heartbeat import beat
+import attrs
+import pytest
+
+from task_assignor.runtime import RuntimeOptions
+from task_assignor.runtime.shells import client_shell
+from task_assignor.runtime.shells.client_shell import ClientShell
+from task_assignor.runtime.shells.heartbeat import Heartbeats, beat
+from tests.runtime.test_launcher import _bootstrap
 
 
 def test_a_signal_to_the_whole_group_does_not_end_it() -> None:
@@ -38,3 +49,37 @@ def test_a_signal_to_the_whole_group_does_not_end_it() -> None:
             assert process.poll() is None
         finally:
             process.kill()
+
+
+def test_heartbeats_that_cannot_be_begun_are_tried_again_less_and_less_often_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was tried twice a second for ever, with a warning each time; where the first could not be begun, never."""
+    now, tried = [1_000.0], list[float]()
+    works = SimpleNamespace(runs=True, end=bool)
+
+    def begin(_: str) -> Heartbeats:
+        tried.append(now[0])
+        if len(tried) < 13:
+            raise OSError(11, "Resource temporarily unavailable")
+        return works
+
+    tasks: Any = None
+    bootstrap = attrs.evolve(_bootstrap(tmp_path), options=RuntimeOptions(heartbeat_interval_ms=500))
+    shell = ClientShell(bootstrap, "x", tasks, heartbeats=begin)
+    monkeypatch.setattr(client_shell, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    shell._start_heartbeats("c-1")
+    for _ in range(1_000):
+        now[0] += 0.5
+        shell._revive_heartbeats()
+    pauses = [round(later - before, 1) for before, later in itertools.pairwise(tried)]
+    assert pauses[:4] == [0.5, 0.5, 1.0, 2.0]
+    assert pauses[-2:] == [60.0, 60.0]
+    assert caplog.text.count("No heartbeat process for client c: ") == 1
+    works.runs = False
+    shell._revive_heartbeats()
+    assert len(tried) == 14, "those that have run are begun again at once"
+    shell._drop_channel()
+    now[0] += 60.0
+    shell._revive_heartbeats()
+    assert len(tried) == 14, "it is no member any more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -11,6 +12,7 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -41,6 +43,7 @@ from task_assignor.runtime import (
     WindowedJoin,
     WindowStoreSpec,
     append_topic,
+    identity,
     output_schema,
     read_output,
     write_topic,
@@ -186,6 +189,10 @@ def test_what_differs_is_told(topics: dict[str, Topic], change: dict[str, Any], 
         (partial(Scaled, np.zeros(10_000)), partial(Scaled, np.ones(10_000))),
         (partial(Scaled, pl.col("a") > 1), partial(Scaled, pl.col("a") > 2)),
         (partial(Scaled, pc.field("a") > 1), partial(Scaled, pc.field("a") > 2)),
+        (
+            partial(Scaled, pc.ScalarAggregateOptions(min_count=1)),
+            partial(Scaled, pc.ScalarAggregateOptions(min_count=2)),
+        ),
         (partial(Scaled, pa.table({"a": [1]})), partial(Scaled, pa.table({"a": [2]}))),
     ],
 )
@@ -334,6 +341,24 @@ def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic])
     assert str(one.routes) != str(other.routes)
     first, second = (_identity(topics, _topology(processor=found)) for found in (one, other))
     assert differences(first, second) == []
+
+
+def test_values_that_are_all_linked_with_each_other_are_not_followed_on_all_ways(
+    topics: dict[str, Topic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nine the identity had four megabytes, and of sixteen a run did not begin within a lifetime."""
+
+    def linked(last: int) -> Topology:
+        nodes = [SimpleNamespace(number=number) for number in [*range(8), last]]
+        for node in nodes:
+            node.links = list(nodes)
+        return _topology(processor=partial(Scaled, nodes[0]))
+
+    monkeypatch.setattr(identity, "_LINKS", 1_000)
+    first, second = (_identity(topics, linked(last)) for last in (8, 9))
+    assert len(json.dumps(first)) < 500_000
+    assert first == _identity(topics, linked(8))
+    assert differences(first, second)
 
 
 def test_a_changed_run_is_refused_before_anything_starts(tmp_path: Path) -> None:

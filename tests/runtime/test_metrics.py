@@ -37,12 +37,14 @@ from task_assignor.runtime import (
     SourcesGrown,
     TaskRestored,
     TaskStalled,
+    TopicException,
     metrics_export,
     metrics_in_file,
     metrics_on_port,
     metrics_to_opentelemetry,
 )
 from task_assignor.sdk import ConfigException, TaskId
+from tests.runtime.support import application, join_topology, write_streams
 
 T = tuple(TaskId(0, partition) for partition in range(3))
 
@@ -129,6 +131,16 @@ def test_a_restored_task_a_failure_and_the_end_are_counted() -> None:
     assert found["failed-runs-total"] == 1
     assert (found["alive-clients"], found["active-tasks"], found["process-rate"]) == (0, {}, {})
     assert found["task-closed-total"] == {"a": 3, "b": 1}
+
+
+def test_a_run_that_fails_before_it_has_a_log_is_counted(tmp_path: Path) -> None:
+    """Who watched that number saw no run, and no failure."""
+    write_streams(tmp_path / "topics", rows=10, keys=2)
+    app = application(tmp_path, join_topology())
+    (tmp_path / "topics" / "left").rename(tmp_path / "elsewhere")
+    with pytest.raises(TopicException):
+        app.run()
+    assert app.metrics.to_json()["failed-runs-total"] == 1
 
 
 def test_counts_go_on_when_a_client_comes_again_and_its_own_count_begins_anew() -> None:

@@ -9,7 +9,8 @@ import attrs
 import msgspec
 import pytest
 
-from task_assignor.runtime import BatchesCommitted, ClientSpec, CommitLog, append_topic, write_topic
+from task_assignor.runtime import BatchesCommitted, ClientSpec, CommitLog, append_topic, committed_files, write_topic
+from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Change, Position, position_of
@@ -26,6 +27,7 @@ from task_assignor.runtime.machines.records import (
 from task_assignor.runtime.retention import Orphans, obsolete, orphans
 from task_assignor.sdk import TaskId
 from tests.runtime.support import QUICK, Watch, application, count_topology, stream
+from tests.runtime.test_compaction import Run
 
 A = TaskId(0, 0)
 SOURCES, ENDS = {A: ("t",)}, {"t": [1_000]}
@@ -206,3 +208,23 @@ def test_disk_use_does_not_grow_with_the_batches(tmp_path: Path) -> None:
     log = CommitLog(run)
     assert log.checkpoint().number > 400
     assert max(record.number for record in log.records()) == log.last
+
+
+def test_what_was_replaced_while_the_clock_was_far_ahead_goes_soon_after_it_is_right_again(tmp_path: Path) -> None:
+    """It stayed until then, maybe for years, and its files with it."""
+    run = Run(tmp_path, Upkeep(retention_ms=1_000))
+    right_ms = run.now_ms
+    run.now_ms += 10**12
+    run.go_on(4, every=4)
+    listed = committed_files(tmp_path, "out")
+    run.go_on(8, every=4)
+    run.now_ms = right_ms
+    run.open()
+    run.go_on(4, every=4)
+    assert all(Path(file).exists() for file in listed), "they are read for as long as ever"
+    for _ in range(2):
+        run.now_ms += 1_000
+        run.go_on(4, every=4)
+    assert not any(Path(file).exists() for file in listed)
+    assert len(list((tmp_path / "replaced").iterdir())) <= 2
+    run.check()

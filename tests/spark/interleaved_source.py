@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from task_assignor.runtime import CorruptLogException, TopicException
-from task_assignor.spark.source import Place, TaskAssignorSource
+from task_assignor.spark.source import FixedSource, Place, TaskAssignorSource
 from tests.runtime.interleaved_remade import RemadeWorld
 from tests.runtime.interleaved_runs import RUN, RunWorld
 from tests.runtime.interleaved_topics import PARTITIONS, ROOT, TOPIC, TopicWorld
@@ -52,10 +52,10 @@ class _Reader:
         rows = TaskAssignorSource(self._options)._rows()
         ends = [rows.ends.get(part, 0) for part in self._parts()]
         assert self._world.was_there(rows.log_id, ends, least), "rows of no state"
-        places = {name: json.dumps(rows.upto(at)) for name, at in (("since", rows.starts), ("upto", rows.ends))}
+        fixed = {"since": rows.upto(rows.starts), "upto": rows.upto(rows.ends), "splits": None}
         for _ in range(2):
             self._sleep()
-            source = TaskAssignorSource({**self._options, **places})
+            source = FixedSource({**self._options, **{key: json.dumps(value) for key, value in fixed.items()}})
             reader = source.reader(source.schema())
             self._check(reader, reader.partitions(), rows.starts, rows.upto(rows.ends))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from task_assignor.runtime import ClientException
 from task_assignor.runtime.machines.client_task import Job, JobKind
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import TaskClosed
@@ -85,11 +86,17 @@ def place() -> Iterator[Place]:
 
 
 def test_where_nobody_can_look_there_is_one_executor_in_local_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On macOS, which has no /proc, every Spark task thought that it was elsewhere, and no pinned run ever began."""
+    """On macOS, which has no /proc, every Spark task thought that it was elsewhere, and no pinned run ever began.
+
+    On a cluster the executor was said to be too busy.
+    """
     monkeypatch.setattr("task_assignor.spark.pinned_worker.executor_process", lambda: ("unknown", 1))
     with pytest.raises(pickle.UnpicklingError):
         do_here(pickle.dumps(Pinned("driver", b"looked at")))
-    assert do_here(pickle.dumps(Pinned("7", b"looked at"))) == Misplaced("unknown")
+    with pytest.raises(ClientException, match=r"/proc does not. Pinned jobs need Linux"):
+        do_here(pickle.dumps(Pinned("7", b"looked at")))
+    monkeypatch.setattr("task_assignor.spark.pinned_worker.executor_process", lambda: ("8", 1))
+    assert do_here(pickle.dumps(Pinned("7", b"looked at"))) == Misplaced("8")
 
 
 def test_who_waits_for_a_job_that_breaks_hears_that_it_has_ended(place: Place) -> None:

@@ -113,6 +113,18 @@ def test_a_topic_is_read_with_partitions_and_offsets_and_grows(spark: SparkSessi
     assert source(spark, topics_root=tmp_path, topic="numbers").count() == 1_200
 
 
+def test_what_a_frame_asks_for_is_no_option_of_users(tmp_path: Path) -> None:
+    """They said nothing of rows that were left out."""
+    write_topic(tmp_path, "numbers", numbers(0, 100), partitions=2, key=["key"])
+    rows = rows_of_topic(tmp_path, "numbers")
+    places = {key: json.dumps(rows.upto({"0": 10, "1": 10})) for key in ("since", "upto")}
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers", "splits": "1", **places})
+    reader = found.reader(found.schema())
+    read = [batch.num_rows for part in reader.partitions() for batch in reader.read(part)]  # type: ignore[union-attr]
+    assert len(reader.partitions()) == 2
+    assert sum(read) == 100
+
+
 def test_columns_that_are_named_as_positions_are_the_users(tmp_path: Path) -> None:
     """Older rows have null in those that were gained, as everywhere, not where they are."""
     write_topic(tmp_path, "numbers", pa.table({"key": [1, 2]}), partitions=1, key=["key"])
@@ -475,6 +487,11 @@ def test_what_the_format_does_not_do_is_told_with_what_does(spark: SparkSession,
     frame = source(spark, topics_root=tmp_path, topic="t")
     with pytest.raises(Exception, match=r"has no tables: .* Maybe CREATE TEMPORARY VIEW name USING task_assignor"):
         spark.sql(f"CREATE TABLE t USING task_assignor OPTIONS (topics_root '{tmp_path}', topic 't')")
+    options = f"OPTIONS (topics_root '{tmp_path}', topic 't')"
+    spark.sql(f"CREATE TABLE t (key long) USING task_assignor {options} LOCATION '{tmp_path / 'table'}'")
+    with pytest.raises(Exception, match=r"name nothing.* If it is a table: .* Maybe CREATE TEMPORARY VIEW name USING"):
+        spark.table("t").collect()
+    spark.sql("DROP TABLE t")
     spark.sql(f"CREATE TEMPORARY VIEW a_topic USING task_assignor OPTIONS (topics_root '{tmp_path}', topic 't')")
     assert [row.key for row in spark.table("a_topic").collect()] == [1]
     with pytest.raises(Exception, match=r"is for reading. Maybe task_assignor.spark.write_topic\(frame, root, name"):

@@ -25,7 +25,7 @@ _STORE_ADVICE: Final = (
     "openssl pkcs12 -in store.p12 -out store.pem -nodes, and set the type to PEM."
 )
 UNDERSTOOD: Final = (
-    *(BOOTSTRAP_SERVERS, "client.id", "request.timeout.ms", "transaction.timeout.ms"),
+    *(BOOTSTRAP_SERVERS, "client.id", "request.timeout.ms", "session.timeout.ms", "transaction.timeout.ms"),
     *("security.protocol", "sasl.mechanism", "sasl.jaas.config"),
     *(f"ssl.truststore.{part}" for part in ("location", "type", "certificates", "password")),
     *(f"ssl.keystore.{part}" for part in ("location", "type", "key", "certificate.chain", "password")),
@@ -37,6 +37,10 @@ _LEAST_TRANSACTION_MS: Final = 1_000
 _LEAST_REQUEST_MS: Final = 10
 _MOST_REQUEST_MS: Final = 300_000
 """librdkafka's limits."""
+_LEAST_SESSION_MS: Final = 1_000
+_MOST_SESSION_MS: Final = 3_600_000
+"""librdkafka's limit; brokers have their own (`group.min.session.timeout.ms`, `group.max.session.timeout.ms`)."""
+_MOST_MS: Final = 2**31 - 1
 _SLIP: Final = 0.9
 """None of Kafka's other keys is so much like one of these, but for those with the prefixes of Kafka Streams."""
 _PREFIXES: Final = ("admin.", "consumer.", "producer.", "main.consumer.", "restore.consumer.", "global.consumer.")
@@ -47,8 +51,8 @@ _JAAS_OPTION: Final = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"
 class ClientSettings:
     """How clients reach a cluster, read from the keys of Kafka's Java clients.
 
-    Understood are `bootstrap.servers`, `client.id`, `request.timeout.ms`, `transaction.timeout.ms` (by what writes in
-    transactions), `security.protocol`, `sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) with `sasl.jaas.config`, and
+    Understood are `bootstrap.servers`, `client.id`, `request.timeout.ms`, `transaction.timeout.ms` and `session.timeout.ms` (by
+    what writes in transactions), `security.protocol`, `sasl.mechanism` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) with `sasl.jaas.config`, and
     for TLS `ssl.truststore.*`, `ssl.keystore.*`,
     `ssl.key.password` with stores in PEM (KIP-651) and `ssl.endpoint.identification.algorithm`. A key that looks like a
     misspelt one of these is an error; others are the business of others and not looked at. Those of SASL or TLS that the
@@ -59,6 +63,7 @@ class ClientSettings:
         client_id: what brokers call the client; None: the client library's default.
         request_timeout_ms: the longest wait for one answer of a broker.
         transaction_timeout_ms: brokers end a transaction that takes longer.
+        session_timeout_ms: so long after brokers last heard of the driver of a run it counts as the member of its application's group.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
         username: of SASL.
@@ -84,6 +89,7 @@ class ClientSettings:
     certificate: str | None = None
     key_password: str | None = attrs.field(default=None, repr=False)
     checks_host_name: bool = True
+    session_timeout_ms: int = 10_000
 
     def __attrs_post_init__(self) -> None:
         texts = ("client_id", "username", "password", "trusted", "certificate", "key_password")
@@ -93,6 +99,7 @@ class ClientSettings:
             bootstrap_servers=tuple,
             request_timeout_ms=int,
             transaction_timeout_ms=int,
+            session_timeout_ms=int,
             security_protocol=str,
             sasl_mechanism=str,
             checks_host_name=bool,
@@ -188,6 +195,7 @@ class _Reading:
             client_id=self._text("client.id"),
             request_timeout_ms=self._milliseconds("request.timeout.ms", 30_000),
             transaction_timeout_ms=self._milliseconds("transaction.timeout.ms", 60_000, least=_LEAST_TRANSACTION_MS),
+            session_timeout_ms=self._milliseconds("session.timeout.ms", 10_000, _LEAST_SESSION_MS, _MOST_SESSION_MS),
             security_protocol=protocol,
             sasl_mechanism=mechanism,
             username=username,
@@ -235,10 +243,11 @@ class _Reading:
             return default
         return value
 
-    def _milliseconds(self, key: str, default: int, least: int = 1) -> int:
+    def _milliseconds(self, key: str, default: int, least: int = 1, most: int = _MOST_MS) -> int:
         text = self._text(key, str(default)) or ""
-        if not text.isdecimal() or not least <= int(text) < 2**31:
+        if not text.isdecimal() or not least <= int(text) <= most:
             expected = "a positive number of milliseconds" if least == 1 else f"at least {least} milliseconds"
+            expected += f", and at most {most}" if most < _MOST_MS else ""
             self._refuse(key, self._settings[key], expected)
             return default
         return int(text)

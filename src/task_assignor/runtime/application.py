@@ -312,7 +312,7 @@ class StreamsApplication:
         is_continuous = until != "available_now"
         opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
         with Standstill("The run") as waits, ExitStack() as held:
-            with waits.during(opened):
+            with waits.during(opened), self._metrics.counting_failure():
                 folder = self._folder()
                 # Before anything is done to topics: somebody else's run may write them.
                 held.enter_context(folder.alone())
@@ -339,6 +339,7 @@ class StreamsApplication:
                         with waits.during("its topics, which it looks at once more"):
                             for name, topic in self._topics.items():
                                 topic.check(progress.offsets(name), progress.seals(name))
+                                topic.tell_of_hidden()
                     with waits.during("the topics of its outputs"):
                         self._topics_at.check_results(self._application_id, self._topology, self._tasks)
             is_elsewhere = self._topics_at.has_results(self._topology)

@@ -263,15 +263,20 @@ class Checkpoints:
         """Write down what a checkpoint has replaced, which counts; another one follows it."""
         # Once, however often the one that follows cannot be written.
         if counts.replaced and counts.number != self._listed:
-            name = f"{REPLACED}/{counts.number:012d}-{now_ms:013d}.json"
-            self._storage.put(name, as_document(_Replaced(counts.replaced)))
+            self._storage.put(_list_name(counts.number, now_ms), as_document(_Replaced(counts.replaced)))
             self._listed = counts.number
 
     def _delete_replaced(self, before: Checkpoint, now: Checkpoint, now_ms: int) -> None:
         """Delete files that were replaced so long ago that nobody reads them any more."""
+        lists = [*self._lists()]
+        for name, number, at_ms in lists:
+            if at_ms > now_ms:
+                # The clock was ahead by then, maybe by years: from now on it counts from now.
+                self._storage.put(_list_name(number, now_ms), self._storage.open(name).to_pybytes())
+                self._storage.delete([name])
         due = [
             name
-            for name, number, at_ms in self._lists()
+            for name, number, at_ms in lists
             if number <= before.number and at_ms + self._upkeep.retention_ms <= now_ms
         ]
         if due:
@@ -365,6 +370,10 @@ class Checkpoints:
 
 def _name(number: int) -> str:
     return f"{CHECKPOINTS}/{number:012d}.json"
+
+
+def _list_name(number: int, at_ms: int) -> str:
+    return f"{REPLACED}/{number:012d}-{at_ms:013d}.json"
 
 
 def _last_record(name: str) -> int:

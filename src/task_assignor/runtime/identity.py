@@ -38,8 +38,13 @@ from task_assignor.runtime.topology import Topology
 _DEEPEST: Final = 16
 _LONGEST: Final = 4096
 """Of more bytes than these the checksum is compared: a captured array or table may be large."""
+_LINKS: Final = 100_000
+_LINKS_EACH: Final = 10
+"""So many values may be met again, and so many more for each that is new: where all are linked with all, there are more ways than time."""
 _SHOWN: Final = 500
 """So many characters of a value are in a message: it may be an array."""
+_OF_ARROW: Final = (pa.Schema, pa.DataType, pa.Field, pc.Expression, pc.FunctionOptions)
+"""What says as text what it is; options cannot even be pickled."""
 _ABSENT: Final = object()
 _BY_CHANCE: Final = re.compile(r" at 0x[0-9a-fA-F]+>|frozenset\(\{")
 _OF_LEFT_OUT: Final = ("bad_records", "late_records", "late_limit_ms")
@@ -222,13 +227,37 @@ def _expressions_of_polars() -> tuple[type, ...]:
     return () if polars is None else (polars.Expr,)
 
 
-def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, ...] = ()) -> Any:
+@attrs.define
+class _Met:
+    """The values that a walk has come to. They are kept: others would have their ids."""
+
+    values: dict[int, object] = attrs.field(factory=dict)
+    again: int = 0
+
+    def is_enough(self, value: object, is_below: bool) -> bool:
+        """Whether values were met again so often that another time is of no use; where they are below one such, they are not new."""
+        if not is_below:
+            self.values[id(value)] = value
+            return False
+        self.again += 1
+        return self.again > _LINKS + _LINKS_EACH * len(self.values)
+
+
+def _plain(
+    value: object,
+    topics: Mapping[str, TopicSpec],
+    above: tuple[object, ...] = (),
+    met: _Met | None = None,
+    is_again: bool = False,
+) -> Any:
     """A value as JSON knows it: what it was made with, never where it is in memory. Of what is unknown, its type.
 
     Args:
         value: the value.
         topics: the topics of the application, by name.
         above: the values that it is a part of.
+        met: those that were met before.
+        is_again: it is a part of one that was.
     """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has none of these
@@ -236,7 +265,7 @@ def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, 
         return value
     if isinstance(value, enum.Enum):
         return value.name
-    if isinstance(value, (pa.Schema, pa.DataType, pa.Field, PurePath, pc.Expression, *_expressions_of_polars())):
+    if isinstance(value, (*_OF_ARROW, PurePath, *_expressions_of_polars())):
         return str(value)
     if isinstance(value, (bytes, bytearray)):
         return value.hex() if len(value) <= _LONGEST else hashlib.sha256(value).hexdigest()
@@ -246,7 +275,11 @@ def _plain(value: object, topics: Mapping[str, TopicSpec], above: tuple[object, 
         return f"the topic {value.name} as it is"
     if len(above) == _DEEPEST or any(value is one for one in above):
         return type(value).__qualname__
-    plain = functools.partial(_plain, topics=topics, above=(*above, value))
+    met = met or _Met()
+    is_again = is_again or id(value) in met.values
+    if met.is_enough(value, is_again):
+        return type(value).__qualname__
+    plain = functools.partial(_plain, topics=topics, above=(*above, value), met=met, is_again=is_again)
     if isinstance(value, Mapping):
         return {_key(key, plain): plain(found) for key, found in value.items()}
     if isinstance(value, (set, frozenset)):

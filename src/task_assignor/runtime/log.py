@@ -54,6 +54,9 @@ class Log(Protocol):
     def seal_before(self, partition: int, offset: int) -> str:
         """What tells the row before an offset from one that has taken its place; "": nothing does."""
 
+    def tell_of_hidden(self) -> None:
+        """Say in the log which rows have been there since it was looked at, behind its end, and cannot be read yet; if there are any."""
+
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows `start` (inclusive) to `end` (exclusive) of a partition.
 

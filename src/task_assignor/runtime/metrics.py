@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import attrs
@@ -32,6 +33,7 @@ from task_assignor.runtime.machines.events import (
 )
 from task_assignor.runtime.machines.records import ClientTasks
 from task_assignor.sdk import TaskId
+from task_assignor.sdk.text import failure
 
 _WINDOW_S: Final = 30
 """Rates, averages and maxima are over so long (`metrics.sample.window.ms`)."""
@@ -182,6 +184,15 @@ class Metrics:
         """A commit was written in this time."""
         with self._lock:
             self._windows["commit-latency", ""].add(seconds * 1000, time.monotonic())
+
+    @contextmanager
+    def counting_failure(self) -> Iterator[None]:
+        """What ends a run inside is counted: it has no log yet, nor anybody to tell of it."""
+        try:
+            yield
+        except BaseException as error:
+            self.take(RunFailed(failure(error)))
+            raise
 
     def end(self) -> None:
         """The run has ended, and its clients have gone."""

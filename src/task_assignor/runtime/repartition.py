@@ -96,6 +96,9 @@ class RepartitionLog:
         """Nothing: its rows are in the run folder, and go back with it."""
         return ""
 
+    def tell_of_hidden(self) -> None:
+        """Nothing: what orders say can be read."""
+
     def fetch(self, partition: int, start: int, end: int) -> Fetched:
         """The rows `start` (inclusive) to `end` (exclusive).
 

@@ -212,6 +212,9 @@ class Topic:
                 "were deleted (delete_records). Maybe restore the topic from a copy; what is new may begin at a later offset."
             )
 
+    def tell_of_hidden(self) -> None:
+        """Nothing: what is there can be read."""
+
     def seal_before(self, partition: int, offset: int) -> str:
         """The checksum of the file that has the row before an offset; "": there is none, or it is deleted."""
         if offset <= 0:

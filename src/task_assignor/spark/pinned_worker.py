@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.machines.client_task import Job, Share, SnapshotFailed
 from task_assignor.runtime.machines.client_values import Outcome
 from task_assignor.runtime.machines.encoding import Message
@@ -23,7 +25,7 @@ from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.steps import Steps, step
 from task_assignor.sdk import TaskId
 from task_assignor.spark.shipping import sent_function
-from task_assignor.spark.where import executor_process, read_bootstrap, spark_attempt
+from task_assignor.spark.where import UNKNOWN, executor_process, read_bootstrap, spark_attempt
 
 
 @attrs.frozen
@@ -139,6 +141,11 @@ def do_here(payload: bytes) -> Surroundings | Misplaced | str:
     executor, process = executor_process()
     # Local mode has no other executor, also where there is no /proc to look at.
     if told.executor not in {executor, "driver"}:
+        if executor == UNKNOWN:
+            raise ClientException(
+                f"Nothing says on which executor this Spark task runs, on {socket.gethostname()}: /proc does not. Pinned jobs need Linux "
+                "there, outside of local mode; maybe use SparkLauncher."
+            )
         return Misplaced(executor)
     work: Look | Serve = pickle.loads(told.work)
     if isinstance(work, Look):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 import traceback
 import warnings
 from collections import deque
@@ -40,6 +41,8 @@ _TASK_CPUS: Final = "spark.task.cpus"
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
 _LAST_LINES: Final = 20
 _MASTER_TIMEOUT_S: Final = 5.0
+_STOPS_S: Final = 60.0
+_LOOK_S: Final = 0.02
 _ENDED: Final[Mapping[str | None, str]] = {
     "stopped": "The session was stopped. Start one with `spark_session()`.",
     "lost": "Spark's JVM has ended, and PySpark starts no other one in this process. Maybe start Python, or the notebook's kernel, anew.",
@@ -158,10 +161,7 @@ def spark_session(
         )
     given = {key: str(value) for key, value in (config or {}).items()}
     master = given.get("spark.master", master)
-    _forget_stopped()
-    # A session is active in the thread that made it; its context is there for all.
-    has_context = SparkContext._active_spark_context is not None  # noqa: SLF001 (Spark has no public way to ask)
-    active = SparkSession.builder.getOrCreate() if has_context else None
+    active = _active_session()
     if active is not None and master is not None and str(active.sparkContext.master) != master:
         raise SparkSessionError(
             f"A Spark session is active already, with the master {active.sparkContext.master}, so none can be started with {master}. "
@@ -465,11 +465,47 @@ def _forget_stopped() -> bool:
     """
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 (Spark has no public way to ask)
     ended = None if getattr(context, "_jsc", None) is None else how_ended(context)
-    if ended == "stopped":
-        context.stop()
-    elif ended:
+    if ended == "lost":
         raise SparkSessionError(_ENDED[ended])
+    if ended:
+        _await_stop()
+        is_left = SparkContext._active_spark_context is context  # noqa: SLF001
+        if is_left:
+            context.stop()
     return ended == "stopped"
+
+
+def _active_session() -> SparkSession | None:
+    """The session that there is. A session is active in the thread that made it; its context is there for all."""
+    while True:
+        _await_stop()
+        _forget_stopped()
+        context = SparkContext._active_spark_context  # noqa: SLF001
+        if context is None:
+            return None
+        try:
+            return SparkSession.builder.getOrCreate()
+        except AttributeError:
+            # What has just been there is None where another thread stops it.
+            if not _is_being_stopped() and SparkContext._active_spark_context is context:  # noqa: SLF001
+                raise
+
+
+def _is_being_stopped() -> bool:
+    """Another thread is in the midst of stopping a session: PySpark does not guard it against those who come meanwhile."""
+    codes = {SparkSession.stop.__code__, SparkContext.stop.__code__}
+    others = [frame for thread, frame in sys._current_frames().items() if thread != threading.get_ident()]  # noqa: SLF001
+    return any(frame.f_code in codes for other in others for frame, _ in traceback.walk_stack(other))
+
+
+def _await_stop() -> None:
+    deadline = time.monotonic() + _STOPS_S
+    while _is_being_stopped():
+        if time.monotonic() > deadline:
+            raise SparkSessionError(
+                f"Another thread has been stopping the Spark session for {_STOPS_S:.0f} s. Maybe start one when its stop() has come back."
+            )
+        time.sleep(_LOOK_S)
 
 
 @contextlib.contextmanager

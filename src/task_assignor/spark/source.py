@@ -44,17 +44,10 @@ _OPTIONS: Final = (
     "output marker and, of streams, startingOffsets (earliest or latest)."
 )
 _STARTING: Final = ("startingOffsets", ("earliest", "latest"))
-_KNOWN: Final = (
-    "topics_root",
-    "topic",
-    "run_dir",
-    "output",
-    "marker",
-    "offsets",
-    "startingOffsets",
-    "since",
-    "upto",
-    "splits",
+_KNOWN: Final = ("topics_root", "topic", "run_dir", "output", "marker", "offsets", "startingOffsets")
+_NO_TABLES: Final = (
+    "Spark does not tell a source in Python the options of a table that is read. Maybe CREATE TEMPORARY VIEW name USING "
+    f"{FORMAT} OPTIONS (...)."
 )
 _OF_OTHERS: Final = (
     (
@@ -305,10 +298,7 @@ def rows_of_output(run: str | Path, output: str, marker: str | None = None) -> R
 
 
 class TaskAssignorSource(DataSource):
-    """Topics and outputs for Spark. Options: `topics_root` and `topic`, or `run_dir` and `output`; `marker`; `offsets`.
-
-    Of what `frame_of` asks for, the options `since` and `upto` say from where and how far, and `splits` in how many Spark partitions.
-    """
+    """Topics and outputs for Spark. Options: `topics_root` and `topic`, or `run_dir` and `output`; `marker`; `offsets`."""
 
     @classmethod
     def name(cls) -> str:
@@ -318,10 +308,7 @@ class TaskAssignorSource(DataSource):
     def _rows(self) -> Rows:
         known = {option.lower() for option in _KNOWN}
         if "provider" in self.options:  # a property of tables
-            raise ConfigException(
-                f"Format {FORMAT!r} has no tables: Spark does not tell a source in Python the options of a table that is read. Maybe "
-                f"CREATE TEMPORARY VIEW name USING {FORMAT} OPTIONS (...). {_OPTIONS}"
-            )
+            raise ConfigException(f"Format {FORMAT!r} has no tables: {_NO_TABLES} {_OPTIONS}")
         for key in self.options:
             if key.lower() in _OF_OTHERS:
                 raise ConfigException(
@@ -341,7 +328,9 @@ class TaskAssignorSource(DataSource):
         if run and output and not (root or topic):
             return rows_of_output(run, output, marker)
         given = {key: value for key, value in self.options.items() if key.lower() in known}  # others may be passwords
-        raise ConfigException(f"The options of format {FORMAT!r} ({given}) name nothing. {_OPTIONS}")
+        # Of CREATE TABLE with columns Spark tells nothing.
+        table = "" if given else f" If it is a table: {_NO_TABLES}"
+        raise ConfigException(f"The options of format {FORMAT!r} ({given}) name nothing. {_OPTIONS}{table}")
 
     def _rows_for(self, schema: StructType) -> Rows:
         """The rows, if they have these columns, which may be those of the user: others would be null, or other values."""
@@ -390,15 +379,16 @@ class TaskAssignorSource(DataSource):
                 f"The option startingOffsets of format {FORMAT!r} is for readStream. Maybe leave it out."
             )
         rows = self._rows_for(schema)
-        upto = json.loads(self.options["upto"]) if "upto" in self.options else rows.upto(rows.ends)
-        since = json.loads(self.options["since"]) if "since" in self.options else rows.upto(rows.starts)
-        parts = rows.between(since, upto)
-        if "splits" in self.options:
-            pieces = [piece for part in parts.values() for piece in part]
-            groups = even_shares(pieces, int(self.options["splits"]), lambda piece: piece.seal.rows)
-        else:
-            groups = list(parts.values())
-        check_files(piece for part in parts.values() for piece in part)
+        return self._reader(rows, rows.upto(rows.starts), rows.upto(rows.ends), schema)
+
+    def _reader(
+        self, rows: Rows, since: Place, upto: Place, schema: StructType, splits: int | None = None
+    ) -> DataSourceReader:
+        groups = list(rows.between(since, upto).values())
+        pieces = [piece for group in groups for piece in group]
+        check_files(pieces)
+        if splits is not None:
+            groups = even_shares(pieces, splits, lambda piece: piece.seal.rows)
         return _Reader(groups, schema, self._with_offsets)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
@@ -411,6 +401,20 @@ class TaskAssignorSource(DataSource):
             )
         begins_late = self._choice(*_STARTING) == "latest"
         return _StreamReader(self, schema, begins_late, self._with_offsets)
+
+
+class FixedSource(TaskAssignorSource):
+    """What `frame_of` reads: options of its own say from where, how far, and in how many Spark partitions. Not for users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to use as format."""
+        return f"{FORMAT}_frame"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of one query."""
+        since, upto, splits = (json.loads(self.options[key]) for key in ("since", "upto", "splits"))
+        return self._reader(self._rows_for(schema), since, upto, schema, splits)
 
 
 class _Reader(DataSourceReader):
@@ -528,10 +532,9 @@ def frame_of(
         SparkSessionError: the session is one of Spark Connect.
     """
     register_source(spark)
+    spark.dataSource.register(FixedSource)
     check_files(piece for pieces in rows.parts.values() for piece in pieces)
-    reader = spark.read.format(FORMAT).schema(spark_schema(rows.schema, with_offsets=with_offsets)).options(**options)
-    reader = reader.option("offsets", with_offsets)
-    if splits is not None:
-        reader = reader.option("splits", splits)
-    reader = reader.option("since", json.dumps(rows.upto(rows.starts)))
-    return reader.option("upto", json.dumps(rows.upto(rows.ends))).load()
+    reader = spark.read.format(FixedSource.name()).schema(spark_schema(rows.schema, with_offsets=with_offsets))
+    fixed = {"since": rows.upto(rows.starts), "upto": rows.upto(rows.ends), "splits": splits}
+    reader = reader.options(**options, **{key: json.dumps(value) for key, value in fixed.items()})
+    return reader.option("offsets", with_offsets).load()

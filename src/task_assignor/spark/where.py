@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-from typing import Any
+from typing import Any, Final
 
 from task_assignor.runtime import ClientBootstrap, ClientException, run_client
+
+UNKNOWN: Final = "unknown"
 
 
 def spark_attempt(executor: str) -> str:
@@ -24,7 +26,7 @@ def spark_attempt(executor: str) -> str:
 def executor_process() -> tuple[str, int]:
     """Id and process of the Spark executor that runs this Python worker.
 
-    In local mode the id is `driver`; where /proc is missing it is `unknown`.
+    In local mode the id is `driver`; where /proc is missing, or says nothing of it, it is `UNKNOWN`.
     """
     process = "self"
     try:
@@ -39,7 +41,7 @@ def executor_process() -> tuple[str, int]:
                 process = file.read().rsplit(")", 1)[1].split()[1]
     except OSError:
         pass
-    return "unknown", os.getpid()
+    return UNKNOWN, os.getpid()
 
 
 def read_bootstrap(payload: bytes) -> ClientBootstrap:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from task_assignor.runtime import BatchesCommitted, RunEvent
@@ -183,3 +184,24 @@ def test_a_run_that_may_not_have_the_folder_does_not_end_the_one_that_has(
                 threading.Timer(2, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
     assert counting.run(tmp_path / "run", until="stopped", on_event=on_event).stopped == "SIGTERM"
+
+
+def test_a_source_that_has_lost_its_end_is_noticed_though_the_run_folder_is_lost(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """What came there was passed over until there was as much as before."""
+    counting = Counting(kafka_cluster, unique, rows=ROWS)
+    counting.run(tmp_path / "run")
+    group = Consumer({"bootstrap.servers": counting.servers, "group.id": counting.application_id})
+    (at,) = group.committed([TopicPartition(counting.source, 0)], 60)
+    # A broker forgets no records when it is told so; what the group has committed is as if there had been more.
+    at.offset += 1_000
+    writer = Producer({"bootstrap.servers": counting.servers, "transactional.id": unique("writer")})
+    writer.init_transactions(60)
+    writer.begin_transaction()
+    writer.send_offsets_to_transaction([at], group.consumer_group_metadata(), 60)
+    writer.commit_transaction(60)
+    group.close()
+    said = rf"The topic {counting.source}, partition 0, ends at offset \d+, and the group {counting.application_id} has committed offset"
+    with pytest.raises(StreamsException, match=said):
+        counting.run(tmp_path / "lost")

@@ -34,11 +34,15 @@ class Driver:
         group: the group.
         sources: topics whose offsets are committed.
         timeout_ms: so long it waits for brokers.
+        session_ms: so long they wait for it.
     """
 
-    def __init__(self, servers: str, group: str, sources: list[str], timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self, servers: str, group: str, sources: list[str], timeout_ms: int = 60_000, session_ms: int = 10_000
+    ) -> None:
         self.told: queue.SimpleQueue[Renewed | StreamsException] = queue.SimpleQueue()
-        connection = Connection(ClientSettings.of({"bootstrap.servers": servers}), timeout_ms)
+        settings = ClientSettings.of({"bootstrap.servers": servers, "session.timeout.ms": session_ms})
+        connection = Connection(settings, timeout_ms)
         self.membership = Membership(connection, group, sources)
         self.membership.begin(self.told.put)
 
@@ -210,16 +214,29 @@ def test_a_driver_that_no_broker_answers_any_more_says_so(unique: Unique) -> Non
     assert f"Cannot stay the member of the group {group}: the cluster at" in str(found)
 
 
+def test_its_session_is_that_of_the_settings(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    """It was 10 s whatever was said. Brokers take none above half an hour."""
+    topic, group = unique("topic"), unique("group")
+    make_topics(kafka_cluster.bootstrap_servers, topic, partitions=1)
+    driver = Driver(kafka_cluster.bootstrap_servers, group, [topic], session_ms=1_800_001)
+    driver.membership.renew(1)
+    found = driver.told.get(timeout=PATIENCE_S)
+    assert isinstance(found, KafkaClusterException), found
+    assert "Maybe session.timeout.ms (1800001) is less than group.min.session.timeout.ms" in str(found)
+    driver.membership.close()
+
+
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        (KafkaError.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms of the brokers is more than 10000"),
+        (KafkaError.INVALID_SESSION_TIMEOUT, r"session.timeout.ms \(3000\) is less than group.min.session.timeout.ms"),
         (KafkaError.INCONSISTENT_GROUP_PROTOCOL, "another application has this application.id"),
     ],
 )
 def test_what_brokers_refuse_is_not_waited_for(code: int, advice: str) -> None:
     """After a minute it was advised to wait longer."""
-    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    settings = ClientSettings.of({"bootstrap.servers": "127.0.0.1:1", "session.timeout.ms": 3_000})
+    connection = Connection(settings, 60_000)
     message = SimpleNamespace(error=lambda: KafkaError(code))
     with pytest.raises(KafkaClusterException, match=rf"Cannot become the member of the group g: .*Maybe {advice}"):
         Membership(connection, "g", ["t"])._heard(message)

@@ -12,7 +12,7 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopics, log
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.offsets import committed_offsets, held_back
+from task_assignor.kafka.topics.offsets import committed_offsets, held_back, stable_offsets
 from task_assignor.runtime import CommitLogException
 from task_assignor.runtime.storage import LocalStorage
 from tests.kafka.broker import KafkaCluster
@@ -83,6 +83,29 @@ def test_one_of_somebody_else_is_named(kafka_cluster: KafkaCluster, unique: Uniq
     stranger.abort_transaction(60)
     assert committed_offsets(connection, join.application_id, places) == {}
     assert held_back(connection, join.application_id, places) == []
+
+
+def test_a_run_that_ends_names_the_records_that_one_has_hidden_all_the_time(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended as if all had been processed that was there."""
+    join = Join(kafka_cluster, unique, rows=100)
+    producer = Producer({"bootstrap.servers": join.servers, "transactional.id": unique("stranger")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    (end,) = stable_offsets(Connection(ClientSettings.of({"bootstrap.servers": join.servers}), 60_000), join.left, [2])
+    for _ in range(3):
+        producer.produce(join.left, b'{"key": 1, "at": 1}', partition=2)
+    assert not producer.flush(60)
+    join.application(tmp_path / "run", clients=1).run()
+    said = f"still open hide records of the topic {join.left}: 3 after offset {end} (partition 2). This run has not"
+    assert said in caplog.text
+    assert caplog.text.count("still open hide records") == 1
+    producer.abort_transaction(60)
+    caplog.clear()
+    join.application(tmp_path / "run", clients=1).run()
+    assert "hide records" not in caplog.text
+    join.check()
 
 
 def test_of_a_source_that_one_hides_for_long_it_is_said_once(

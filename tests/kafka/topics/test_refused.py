@@ -11,10 +11,13 @@ import pytest
 from confluent_kafka import admin
 
 from task_assignor.kafka.topics import KafkaTopic
+from task_assignor.kafka.topics.creation import PURGED
+from task_assignor.runtime import RuntimeOptions
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.topics.records import records_of
-from tests.kafka.topics.test_sinks import Counting, Unique, pass_on
+from tests.kafka.fixtures import make_topics
+from tests.kafka.topics.records import PARTITIONS, records_of
+from tests.kafka.topics.test_sinks import Counting, Join, Unique, pass_on
 
 pytestmark = pytest.mark.kafka
 SMALL: dict[str, Any] = {"max.message.bytes": "6000"}
@@ -47,6 +50,19 @@ def test_many_rows_that_are_small_are_written_where_brokers_take_little_at_once(
     pass_on(kafka_cluster, source, output, values, tmp_path / "run", **SMALL)
     found = records_of(kafka_cluster.bootstrap_servers, output.name)
     assert sorted(value or b"" for _, value in found) == sorted(values)
+
+
+def test_changes_of_a_window_store_are_cut_to_what_their_topic_takes(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """The run ended unless somebody gave that topic 900 kB."""
+    join = Join(kafka_cluster, unique)
+    stores = [f"{join.application_id}-join-{side}-changelog" for side in ("left", "right")]
+    for name in stores:
+        make_topics(join.servers, name, partitions=PARTITIONS, config={**PURGED, "max.message.bytes": "4000"})
+    join.application(tmp_path / "run", clients=1, options=RuntimeOptions()).run()
+    join.check()
+    assert all(len(value or b"") < 4_000 for name in stores for _, value in records_of(join.servers, name))
 
 
 def test_a_topic_that_puts_the_time_of_now_in_the_place_of_the_rows_is_refused(

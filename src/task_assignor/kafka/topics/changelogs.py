@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -26,10 +26,12 @@ from task_assignor.runtime.sub_topology import StoreSpec
 Record = tuple[bytes, bytes | None]
 BEGINS_ANEW: Final[Record] = (b"\xfftask-assignor begins anew\xff", b"")
 """No text is such a key, and no row of several key columns."""
-_PIECE_BYTES: Final = 400_000
-"""So much has a record of rows that are all of a size."""
-_MOST_BYTES: Final = 2 * _PIECE_BYTES
-"""More has one of a single row alone: it may be 1 MB if nobody has said anything else (`max.message.bytes`)."""
+_MOST_BYTES: Final = 800_000
+"""More has a record of a single row alone, however much the topic takes; of rows that are all of a size it has half as much."""
+_TAKEN: Final = 1 << 20
+"""So much takes a topic, if nobody has said anything else (`max.message.bytes`)."""
+_BESIDE: Final = 200
+"""So many bytes has a record beside its value, at most; and a twentieth of it more where it cannot be compressed."""
 _NUMBER: Final = struct.Struct(">q")
 
 
@@ -58,9 +60,14 @@ class ChangelogCodec(Protocol):
         """
 
 
-def changelog_codec(store: StoreSpec) -> ChangelogCodec:
-    """How the changes of a store are kept in its changelog topic."""
-    return _KeyValueChanges(store) if isinstance(store, KeyValueStoreSpec) else _WindowChanges(store)
+def changelog_codec(store: StoreSpec, taken: Callable[[], int] = lambda: _TAKEN) -> ChangelogCodec:
+    """How the changes of a store are kept in its changelog topic.
+
+    Args:
+        store: the store.
+        taken: says how many bytes the topic takes for a record, when one is to be made of many rows.
+    """
+    return _KeyValueChanges(store) if isinstance(store, KeyValueStoreSpec) else _WindowChanges(store, taken)
 
 
 class _KeyValueChanges:
@@ -93,14 +100,16 @@ class _KeyValueChanges:
 
 
 class _WindowChanges:
-    def __init__(self, store: WindowStoreSpec) -> None:
+    def __init__(self, store: WindowStoreSpec, taken: Callable[[], int]) -> None:
         self._time = store.time
+        self._taken = taken
 
     def encode(self, changes: pa.Table, first: int) -> list[Record]:
-        rows = changes.num_rows
-        size = max(1, min(rows, rows * _PIECE_BYTES // max(changes.nbytes, 1)))
+        rows, taken = changes.num_rows, self._taken()
+        most = min(_MOST_BYTES, taken - taken // 20 - _BESIDE)
+        size = max(1, min(rows, rows * most // 2 // max(changes.nbytes, 1)))
         pieces = [changes.slice(start, size) for start in range(0, rows, size)] or [changes]
-        streams = itertools.chain.from_iterable(map(_as_streams, pieces))
+        streams = itertools.chain.from_iterable(_as_streams(piece, most) for piece in pieces)
         return [(_NUMBER.pack(first + number), stream) for number, stream in enumerate(streams)]
 
     def decode(self, records: Sequence[Record]) -> pa.Table:
@@ -115,13 +124,13 @@ class _WindowChanges:
         return rows.replace_schema_metadata(pieces[-1].schema.metadata)
 
 
-def _as_streams(table: pa.Table) -> list[bytes]:
+def _as_streams(table: pa.Table, most: int) -> list[bytes]:
     """One, or more where its rows are much larger than others."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(in_one_piece(table))
     found: bytes = sink.getvalue().to_pybytes()
     middle = table.num_rows // 2
-    if len(found) <= _MOST_BYTES or not middle:
+    if len(found) <= most or not middle:
         return [found]
-    return _as_streams(table.slice(0, middle)) + _as_streams(table.slice(middle))
+    return _as_streams(table.slice(0, middle), most) + _as_streams(table.slice(middle), most)

@@ -242,6 +242,26 @@ def last_commits(
     return last
 
 
+def check_sources(connection: Connection, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
+    """See to it that sources reach as far as the group has committed, where no run folder says what they had.
+
+    Raises:
+        RecordsLostException: one does not: what comes there would be passed over until it does.
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
+    places = {place for of_task in _places(application_id, topology, tasks).values() for place in of_task.values()}
+    committed = committed_offsets(connection, application_id, sorted(places)) if places else {}
+    for topic in sorted({name for name, _ in committed}):
+        offsets = {partition: offset for (name, partition), (offset, _) in committed.items() if name == topic}
+        for partition, end in zip(offsets, high_watermarks(connection, topic, [*offsets]), strict=True):
+            if end < offsets[partition]:
+                raise RecordsLostException(
+                    f"The topic {topic}, partition {partition}, ends at offset {end}, and the group {application_id} has committed offset "
+                    f"{offsets[partition]} of it: it has lost records. Maybe run the application under another "
+                    "application.id, which processes what is there."
+                )
+
+
 def end_transactions(
     connection: Connection,
     application_id: str,

@@ -265,6 +265,11 @@ class Connection:
         """So long may a transaction take; then brokers end it."""
         return self._settings.transaction_timeout_ms
 
+    @property
+    def session_ms(self) -> int:
+        """So long do brokers call the driver of a run a member that they do not hear of any more."""
+        return self._settings.session_timeout_ms
+
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A consumer that reads what is committed, and commits nothing by itself."""
         fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}

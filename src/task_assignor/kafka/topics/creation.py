@@ -76,24 +76,35 @@ def check_settings(connection: Connection, names: Collection[str], purged: Colle
         TopicException: a topic has other settings.
         KafkaClusterException: the cluster does not answer, or refuses.
     """
-    if not names:
-        return
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    found = connection.ask(
-        "read the settings of the internal topics",
-        lambda timeout: answers(connection.admin.describe_configs(resources, request_timeout=timeout), timeout),
-    )
-    for resource, config in found.items():
-        needed = PURGED if resource.name in purged else COMPACTED
+    for name, config in (_settings_of(connection, names) if names else {}).items():
+        needed = PURGED if name in purged else COMPACTED
         wrong = {key: config[key].value for key, value in needed.items() if config[key].value != value}
         if wrong:
             has = ", ".join(f"{key}={value}" for key, value in wrong.items())
             must = ",".join(f"{key}={needed[key]}" for key in wrong)
             raise TopicException(
-                f"The internal topic {resource.name!r} has {has}, but must have {must}: Kafka would delete records that still "
+                f"The internal topic {name!r} has {has}, but must have {must}: Kafka would delete records that still "
                 "matter, or keep those for ever that do not. Maybe kafka-configs --alter --entity-type topics --entity-name "
-                f"{resource.name} --add-config {must}."
+                f"{name} --add-config {must}."
             )
+
+
+def largest_batch(connection: Connection, name: str) -> int:
+    """How many bytes an internal topic takes for a record, and those that come with it (`max.message.bytes`).
+
+    Raises:
+        KafkaClusterException: the cluster does not answer, or refuses.
+    """
+    return int(_settings_of(connection, [name])[name]["max.message.bytes"].value)
+
+
+def _settings_of(connection: Connection, names: Collection[str]) -> dict[str, Any]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    found = connection.ask(
+        "read the settings of the internal topics",
+        lambda timeout: answers(connection.admin.describe_configs(resources, request_timeout=timeout), timeout),
+    )
+    return {resource.name: config for resource, config in found.items()}
 
 
 def check_group(connection: Connection, name: str) -> None:

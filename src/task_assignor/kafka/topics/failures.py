@@ -35,8 +35,7 @@ REFUSED: Final = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "Maybe transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms.",
     KafkaError.INVALID_TIMESTAMP: "Maybe a row's time is further from now than the topic's message.timestamp.before.max.ms or "
     "message.timestamp.after.max.ms.",
-    KafkaError.MSG_SIZE_TOO_LARGE: "Maybe a row is larger than the topic's max.message.bytes; the changelog of a window store needs 900000, "
-    "whatever its rows are.",
+    KafkaError.MSG_SIZE_TOO_LARGE: "Maybe a row is larger than the topic's max.message.bytes.",
     KafkaError.OFFSET_METADATA_TOO_LARGE: "Maybe a task has too many stores and outputs, or too long names of them, "
     "for the brokers' offset.metadata.max.bytes.",
     KafkaError.POLICY_VIOLATION: "",

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.keys import read_keys
@@ -87,9 +88,9 @@ class KafkaLog:
         ends_of = stable_offsets if self._wait_s is None else high_watermarks
         self._ends = ends_of(self._connection, self._topic.name, range(self.spec.partitions))
         if is_looked_at and self._wait_s is None:
-            self._tell_of_hidden(self._ends)
+            self._tell_of_hidden_for_long(self._ends)
 
-    def _tell_of_hidden(self, ends: Sequence[int]) -> None:
+    def _tell_of_hidden_for_long(self, ends: Sequence[int]) -> None:
         """Say once of records that are hidden for long: they do not count for where it ends, so nobody else would miss them."""
         now = time.monotonic()
         highest = high_watermarks(self._connection, self._topic.name, range(self.spec.partitions))
@@ -109,6 +110,30 @@ class KafkaLog:
                 LONG_S,
             )
         self._told_of = long
+
+    def tell_of_hidden(self) -> None:
+        """Say which records a transaction hides that has been open since it was looked at; where no broker answers, nothing."""
+        partitions, ends = range(self.spec.partitions), self.end_offsets()
+        try:
+            stable = stable_offsets(self._connection, self._topic.name, partitions)
+            highest = high_watermarks(self._connection, self._topic.name, partitions)
+        except KafkaClusterException as error:
+            _log.info(
+                "It cannot be seen whether transactions hide records of the topic %s: %s", self._topic.name, error
+            )
+            return
+        hidden = [
+            f"{high - end} after offset {end} (partition {place})"
+            for place, (end, now, high) in enumerate(zip(ends, stable, highest, strict=True))
+            if now == end < high
+        ]
+        if hidden:
+            _log.warning(
+                "Transactions of others that are still open hide records of the topic %s: %s. This run has not processed them; "
+                "one that begins when they are over does.",
+                self._topic.name,
+                listed(hidden),
+            )
 
     def start_offsets(self) -> Sequence[int]:
         """The first offset of every partition that is still there."""

@@ -39,12 +39,10 @@ INSTANCE: Final = "task-assignor"
 _POLL_S: Final = 0.1
 _ENDS_S: Final = 2.0
 _NEVER_MS: Final = 86_400_000
-_SESSION_MS: Final = 10_000
-"""So long brokers call it a member after the run has ended."""
 _REFUSED: Final = {
     **NO_RIGHT,
-    KafkaError.INVALID_SESSION_TIMEOUT: f"Maybe group.min.session.timeout.ms of the brokers is more than {_SESSION_MS}, or "
-    "group.max.session.timeout.ms less: the session of a run must be between them.",
+    KafkaError.INVALID_SESSION_TIMEOUT: "Maybe session.timeout.ms ({session_ms}) is less than group.min.session.timeout.ms of the brokers, "
+    "or more than group.max.session.timeout.ms: give KafkaTopics one between them.",
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: "Maybe another application has this application.id: choose another one.",
 }
 """What brokers say however often they are asked -> advice."""
@@ -138,7 +136,7 @@ class Membership:
         member = self._member
         assert member is not None
         self._heard(member.poll(seconds))
-        if time.monotonic() - self._seen_at > _SESSION_MS / 1000:
+        if time.monotonic() - self._seen_at > self._connection.session_ms / 1000:
             # Those who have not heard of it for that long let clients commit nothing, who wait for another permit, and would for ever.
             self._connection.ask(f"stay the member of the group {self._application_id}", self._describe)
             self._seen_at = time.monotonic()
@@ -164,7 +162,8 @@ class Membership:
             )
         if error.code() in _REFUSED:
             raise KafkaClusterException(
-                f"Cannot become the member of the group {self._application_id}: {text_of(error)}. {_REFUSED[error.code()]}"
+                f"Cannot become the member of the group {self._application_id}: {text_of(error)}. "
+                + _REFUSED[error.code()].format(session_ms=self._connection.session_ms)
             )
         _log.debug("The membership in the group %s: %s", self._application_id, text_of(error))
         return text_of(error)
@@ -226,8 +225,8 @@ class Membership:
                 "group.id": self._application_id,
                 "group.instance.id": INSTANCE,
                 "client.id": f"{socket.gethostname()}-{os.getpid()}",
-                "session.timeout.ms": _SESSION_MS,
-                "heartbeat.interval.ms": _SESSION_MS // 5,
+                "session.timeout.ms": self._connection.session_ms,
+                "heartbeat.interval.ms": self._connection.session_ms // 5,
                 "max.poll.interval.ms": _NEVER_MS,
                 "partition.assignment.strategy": "range",
             }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from task_assignor.kafka.topics.committed import transactional_id
 from task_assignor.kafka.topics.committing import Committer
 from task_assignor.kafka.topics.connection import Connection
+from task_assignor.kafka.topics.creation import largest_batch
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.offsets import high_watermarks
 from task_assignor.kafka.topics.reader import RecordReader
@@ -43,6 +44,18 @@ class Shared:
         self.connection = connection
         self.reader = reader
         self.committer = Committer(connection, application_id, transactional_id(application_id, who))
+        self._taken: dict[str, int] = {}
+        """Changelog topic -> how many bytes it takes for a record."""
+
+    def taken_by(self, changelog: str) -> int:
+        """How many bytes a changelog topic takes for a record, as of when that was asked first.
+
+        Raises:
+            KafkaClusterException: the cluster does not answer, or refuses.
+        """
+        if changelog not in self._taken:
+            self._taken[changelog] = largest_batch(self.connection, changelog)
+        return self._taken[changelog]
 
     def topic_of(self, name: str) -> str:
         """The topic of a source or an output."""

@@ -21,6 +21,7 @@ from task_assignor.kafka.topics.committed import (
     Ends,
     RecordsLostException,
     check_kept,
+    check_sources,
     end_transactions,
     hidden,
     last_commits,
@@ -330,6 +331,7 @@ class KafkaTopics:
             self._describe(connection, name, INTERNAL, if_absent="wait")
         end_transactions(connection, application_id, topology, tasks, clients)
         if is_new:
+            check_sources(connection, application_id, topology, tasks)
             last = last_commits(connection, application_id, topology, tasks)
             known = {(task.topology_name, task.subtopology) for task in last}
             unknown = [name for name, writer in topology.writers.items() if writer not in known]

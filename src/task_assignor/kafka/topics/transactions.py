@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -85,7 +86,9 @@ class TaskTransactions:
             if store.logged
         }
         self._codecs: dict[str, ChangelogCodec] = {
-            store.name: changelog_codec(store) for store in topology.stores if store.logged
+            store.name: changelog_codec(store, partial(results.taken_by, self._changelogs[store.name]))
+            for store in topology.stores
+            if store.logged
         }
         self._sources = {name: results.topic_of(name) for name in topology.sources}
         """Source -> its topic."""

@@ -61,6 +61,8 @@ from task_assignor.sdk.text import named
 _log = logger_of(__name__)
 _P = ParamSpec("_P")
 _RETRY_S = 0.1
+_LONGEST_RETRY_S = 60.0
+"""A heartbeat process that ends at once, or cannot be started, is started again after longer and longer pauses, but not longer."""
 _IDLE_PLACE_MS = 2_000
 """So long a task may hold a place without work while others wait for one."""
 
@@ -163,6 +165,12 @@ class ClientShell:
         self._events: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._channel: Channel[ToClient] | None = None
         self._heartbeats: Heartbeats | None = None
+        self._beats_for = ""
+        """The member whose heartbeats there shall be; "": none."""
+        self._revived_at, self._revival_pause_s = 0.0, 0.0
+        """When they were last begun again, in seconds of the monotonic clock, and how long it is waited after that."""
+        self._told_of_heartbeats = ""
+        """Why there are none, as it was said."""
         self._steps = Steps()
         self._workers = ThreadPoolExecutor(threads * JOBS_OF_A_THREAD, thread_name_prefix=f"{bootstrap.spec.name}-task")
         self._shares = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-share")
@@ -268,6 +276,7 @@ class ClientShell:
         self._events.put((channel, Connected(self._hello())))
 
     def _start_heartbeats(self, member_id: str) -> None:
+        self._beats_for = member_id
         try:
             self._heartbeats = self._new_heartbeats(member_id)
         except ConnectionError:
@@ -275,13 +284,20 @@ class ClientShell:
             _log.info("The coordinator of %s has gone.", named("client", self._bootstrap.spec.name))
         except OSError as error:
             # What this process says itself counts too, as long as it can say it.
-            _log.warning("No heartbeat process for %s: %s", named("client", self._bootstrap.spec.name), error)
+            if (told := text_of(error)) != self._told_of_heartbeats:
+                self._told_of_heartbeats = told
+                _log.warning("No heartbeat process for %s: %s", named("client", self._bootstrap.spec.name), error)
 
     def _revive_heartbeats(self) -> None:
-        if self._heartbeats is not None and not self._heartbeats.runs:
-            self._start_heartbeats(self._machine.member_id)
+        if self._heartbeats is not None and self._heartbeats.runs:
+            self._revival_pause_s, self._told_of_heartbeats = 0.0, ""
+        elif self._beats_for and (now := time.monotonic()) >= self._revived_at + self._revival_pause_s:
+            least = self._bootstrap.options.heartbeat_interval_ms / 1000
+            self._revived_at, self._revival_pause_s = now, min(max(2 * self._revival_pause_s, least), _LONGEST_RETRY_S)
+            self._start_heartbeats(self._beats_for)
 
     def _drop_channel(self) -> None:
+        self._beats_for = ""
         if self._heartbeats is not None:
             self._heartbeats.end()
             self._heartbeats = None

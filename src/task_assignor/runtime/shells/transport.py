@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from multiprocessing import AuthenticationError
@@ -20,6 +21,7 @@ from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.machines.encoding import encode, reader_of
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import counted
 
 _log = logger_of(__name__)
 T = TypeVar("T")
@@ -28,6 +30,8 @@ _SILENCE_S: Final = 60
 """So long the machine of the other side may not answer."""
 _PAUSE_S: Final = 0.1
 """After a connection that could not be taken."""
+_TOLD_EVERY_S: Final = 600.0
+"""A warning of connections that were refused: who looks whether a port is open does so again and again."""
 _LONG_MESSAGE: Final = 0x7FFFFFFF
 """From here on `multiprocessing.connection` writes another header."""
 
@@ -190,6 +194,11 @@ class Listener:
         # Whatever somebody's `socket.setdefaulttimeout` says: clients may come late.
         self._socket.settimeout(None)
         self._closed = threading.Event()
+        self._refusing = threading.Lock()
+        self._refused = 0
+        """How many connections were refused that nothing was said of."""
+        self._told_at = -_TOLD_EVERY_S
+        """When that was last said, in seconds of the monotonic clock."""
 
     @property
     def port(self) -> int:
@@ -204,7 +213,7 @@ class Listener:
         told = ""
         while not self._closed.is_set():
             try:
-                self._take(self._socket.accept()[0])
+                self._take(*self._socket.accept())
             except BaseException as error:  # noqa: BLE001 - whatever it is, clients would wait for ever
                 # Too many open files, no more threads, no memory: others may give some back.
                 if not self._closed.is_set() and told != (said := text_of(error)):
@@ -212,23 +221,37 @@ class Listener:
                     _log.warning("Nobody can be connected at the moment; it is tried again: %s", told)
                 self._closed.wait(_PAUSE_S)
 
-    def _take(self, sock: socket.socket) -> None:
+    def _take(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         with ExitStack() as held:
             held.callback(sock.close)
             channel = Channel(sock, self._read)
             held.callback(channel.release)
-            threading.Thread(target=self._welcome, args=(channel,), name="reader", daemon=True).start()
+            threading.Thread(target=self._welcome, args=(channel, address[0]), name="reader", daemon=True).start()
             held.pop_all()
 
-    def _welcome(self, channel: Channel[Any]) -> None:
+    def _welcome(self, channel: Channel[Any], host: str) -> None:
         try:
             channel.shake_hands(self._authkey, is_server=True)
         except OSError as error:
-            _log.warning("A connection was refused: %s", error)
+            self._tell_of_refused(host, error)
             channel.close()
             channel.release()
         else:
             self._serve(channel)
+
+    def _tell_of_refused(self, host: str, error: OSError) -> None:
+        with self._refusing:
+            self._refused += 1
+            now = time.monotonic()
+            if now < self._told_at + _TOLD_EVERY_S:
+                return
+            others, self._refused, self._told_at = self._refused - 1, 0, now
+        _log.warning(
+            "A connection from %s was refused: %s%s",
+            host,
+            error,
+            f" (and {counted(others, 'other')} since that was last said)" if others else "",
+        )
 
     def close(self) -> None:
         """Take no more connections; those that are there stay."""
