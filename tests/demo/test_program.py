@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -59,6 +60,25 @@ def test_what_cannot_be_a_broker_is_refused_before_anything_is_done(run: Runner,
     assert (done.code, done.out) == (2, "")
     assert "The setting bootstrap.servers ('foo') must be" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_letters_that_standard_output_lacks_does_not_end_the_demo() -> None:
+    """It is named when all is done."""
+    script = (
+        "import task_assignor.demo\n"
+        "from task_assignor.cli.app import main\n"
+        "from task_assignor.screen import make_console\n"
+        "task_assignor.demo.run_demo = lambda config, folder, **more: make_console().print(folder)\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "demo", "--output", "d\u00e9mo"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "d\\xe9mo\n", "")
 
 
 @pytest.mark.parametrize("name", ["a", 'a "b"', "it's", "a\\b", "a\nb", "\udcff"])
