@@ -420,11 +420,13 @@ def test_only_states_are_asked_about() -> None:
 
 @pytest.mark.parametrize("seconds", ["x", None, float("nan"), -1, True])
 def test_a_time_for_processes_that_is_none_is_refused(seconds: Any) -> None:
-    with pytest.raises(ConfigException, match=r"The timeout_seconds \(.*\) must be a number that is at least 0, and finite"):
+    with pytest.raises(
+        ConfigException, match=r"The timeout_seconds \(.*\) must be a number that is at least 0, and finite"
+    ):
         assert_same_in_every_process(Modulo, [STATE], timeout_seconds=seconds)
 
 
 def test_settings_that_json_cannot_carry_are_named_without_secrets() -> None:
-    with pytest.raises(ConfigException, match="'my.password': \\[hidden\\]") as caught:
+    with pytest.raises(ConfigException, match=r"'my\.password': \[hidden\]") as caught:
         assert_same_in_every_process(Modulo, [STATE], settings={"my.password": "s3cr3t", "x": object()})
     assert "s3cr3t" not in str(caught.value)

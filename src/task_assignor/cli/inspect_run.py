@@ -66,7 +66,8 @@ def _look(run_dir: str) -> dict[str, Any]:
     layout = RunLayout(run_dir)
     known = read_application(layout)
     commits = _sum_of(list(CommitLog(run_dir).records()))
-    happened, metrics = [], None
+    happened: list[dict[str, Any]] = []
+    metrics: dict[str, Any] | None = None
     for line in read_log(layout.storage):
         if line["event"] == "Metrics":
             metrics = _given(line, "metrics", {}) or metrics
@@ -200,7 +201,8 @@ def _said(line: dict[str, Any]) -> str:
     parts = [str(line[key]) for key in ("client", "task") if line.get(key)]
     match line["event"]:
         case "Rebalanced":
-            moved = sum(isinstance(move, list) and any(move[1:2]) for move in _given(line, "moved", []))
+            moves: list[Any] = _given(line, "moved", [])
+            moved = sum(isinstance(move, list) and any(move[1:2]) for move in moves)
             stays = f"; kept: {line['kept']}" if line.get("kept") else ""
             parts.append(
                 f"generation {line.get('generation')}: {line.get('reason')}; {counted(moved, 'task')} moved{stays}"

@@ -179,7 +179,7 @@ def parse_value(key: ConfigKey, value: object) -> object:
             expected: object = key.validator(parsed)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # somebody else's code; `sys.exit` in it would end the program as if all were well
+        except BaseException as error:  # the code of a validator is somebody else's, and may end the program
             raise ValueProblem(f"what its validator accepts, but that failed with {failure(error)}") from error
         if expected is not None and not isinstance(expected, str):
             advice = f"Its validator must return None or what is expected, as a text, but returned {shown(expected)}."

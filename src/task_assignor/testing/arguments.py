@@ -42,8 +42,9 @@ def number_from_0(what: str, value: Any) -> float:
     Raises:
         ConfigException: it is not.
     """
+    is_number = isinstance(value, numbers.Real) and value is not True and value is not False
     try:
-        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+        number = float(value) if is_number else math.nan
     except OverflowError:
         number = math.inf
     if 0 <= number < math.inf:
