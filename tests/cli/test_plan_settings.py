@@ -85,6 +85,39 @@ def test_no_secret_is_shown(run: Runner, written: Written, option: str) -> None:
     assert (done.code, "hunter" in done.err, "[hidden]" in done.err) == (2, False, True)
 
 
+LEAKS = """
+from task_assignor import ConfigKey, TaskAssignmentException, TaskAssignor
+
+class Leaks(TaskAssignor):
+    config_keys = (ConfigKey(name="own.password", type="string"), ConfigKey(name="own.how", type="string"))
+
+    def configure(self, configs):
+        self.how, self.password = configs["own.how"], configs["own.password"]
+        if self.how == "configure":
+            raise ValueError(f"no login with {self.password}")
+
+    def assign(self, state):
+        if self.how == "answer":
+            return self.password
+        raise {"fail": ValueError, "give up": TaskAssignmentException}[self.how](f"no login with {self.password}")
+"""
+
+
+@pytest.mark.parametrize("option", ["--set", "--config"])
+@pytest.mark.parametrize("how", ["configure", "fail", "give up", "answer"])
+def test_no_secret_is_shown_of_what_an_assignor_says(
+    run: Runner, written: Written, tmp_path: Path, how: str, option: str
+) -> None:
+    path = written("x.json", document())
+    (tmp_path / "leaks.py").write_text(LEAKS, encoding="utf-8")
+    settings = ("own.password=hunter2", f"own.how={how}")
+    file = written("app.properties", "\n".join(settings))
+    arguments = ("--config", file) if option == "--config" else [part for one in settings for part in ("--set", one)]
+    command = ("plan", path, "-a", "leaks.Leaks", "--traceback", *arguments)
+    done = run(*command, shows_traceback=how != "answer")
+    assert (done.code, "hunter2" in done.out + done.err, "[hidden]" in done.err) == (2, False, True)
+
+
 def test_settings_that_count_are_taken_without_a_word(run: Runner, written: Written) -> None:
     path = written("x.json", document())
     settings = ["num.standby.replicas=0", "must.preserve.active.task.assignment=true", "task.assignor.class=sticky"]

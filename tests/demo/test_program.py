@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +14,13 @@ import pytest
 from rich.console import Console
 
 from task_assignor.demo.flights import unpack_data, write_topics
-from task_assignor.demo.program import Killer, aside_from_interrupts, check_assignor, prepared_folder
+from task_assignor.demo.program import (
+    Killer,
+    aside_from_interrupts,
+    check_assignor,
+    prepared_folder,
+    reading_lines,
+)
 from task_assignor.runtime import BatchesCommitted, ClientJoined, Topic
 from task_assignor.screen import RunScreen
 from task_assignor.sdk import (
@@ -45,6 +53,38 @@ def test_without_its_packages_the_demo_names_its_own_extra_and_does_nothing(
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert "pip install 'task-assignor[demo]'" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_a_broker_is_refused_before_anything_is_done(run: Runner, tmp_path: Path) -> None:
+    done = run("demo", "--bootstrap-server", "foo")
+    assert (done.code, done.out) == (2, "")
+    assert "The setting bootstrap.servers ('foo') must be" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_letters_that_standard_output_lacks_does_not_end_the_demo() -> None:
+    """It is named when all is done."""
+    script = (
+        "import task_assignor.demo\n"
+        "from task_assignor.cli.app import main\n"
+        "from task_assignor.screen import make_console\n"
+        "task_assignor.demo.run_demo = lambda config, folder, **more: make_console().print(folder)\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "demo", "--output", "d\u00e9mo"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "d\\xe9mo\n", "")
+
+
+@pytest.mark.parametrize("name", ["a", 'a "b"', "it's", "a\\b", "a\nb", "\udcff"])
+def test_a_result_is_read_by_what_the_demo_says(name: str) -> None:
+    read = ast.parse("\n".join(reading_lines(Path(name)))).body[-1]
+    assert [each.value for each in ast.walk(read) if isinstance(each, ast.Constant)] == [name, "flight-weather"]
 
 
 def test_the_topics_hold_all_rows_in_order_of_time(topics: list[Topic]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from task_assignor.sdk import (
     ApplicationStateBuilder,
+    HostInfo,
     ProcessId,
     StateException,
     TaskId,
@@ -90,6 +91,7 @@ def with_task(builder: ApplicationStateBuilder) -> ApplicationStateBuilder:
         (lambda builder: builder.add_client(CLIENT, client_tags=""), "client_tags of client"),  # was taken for none
         (lambda builder: builder.add_client(CLIENT, rack_id=3), "rack_id of client"),
         (lambda builder: builder.add_client(CLIENT, host_info="h:1"), "host_info of client"),
+        (lambda builder: builder.add_client(CLIENT, host_info=HostInfo("", 1)), "whose host is not empty, or None"),
         (lambda builder: builder.add_client(CLIENT, task_lags={"0_0": 1}), "task_lags of client"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -140,19 +140,32 @@ def test_a_validator_of_a_key_is_asked_and_may_fail() -> None:
     def even(value: object) -> str | None:
         return None if isinstance(value, int) and value % 2 == 0 else "an even int"
 
-    def broken(value: object) -> str | None:
-        raise ZeroDivisionError
+    class Silent(Exception):
+        def __repr__(self) -> str:
+            raise NotImplementedError
+
+    def fails_with(error: BaseException) -> Callable[[object], str | None]:
+        def broken(value: object) -> str | None:
+            raise error
+
+        return broken
 
     class WithValidators(Own):
         config_keys = (
             ConfigKey(name="own.even", type="int", default=0, validator=even),
-            ConfigKey(name="own.broken", type="int", default=0, validator=broken),
+            ConfigKey(name="own.broken", type="int", default=0, validator=fails_with(ZeroDivisionError("oops"))),
+            ConfigKey(name="own.ends", type="int", default=0, validator=fails_with(SystemExit(0))),
+            ConfigKey(name="own.silent", type="int", default=0, validator=fails_with(Silent())),
         )
 
-    found = problems({"task.assignor.class": WithValidators, "own.even": 3, "own.broken": 1})
-    assert [(key, "ZeroDivisionError" in expected) for key, _, expected, _ in found] == [
-        ("own.broken", True),
-        ("own.even", False),
+    given = {"own.even": 3, "own.broken": 1, "own.ends": 1, "own.silent": 1}
+    found = problems({"task.assignor.class": WithValidators, **given})
+    failed = "what its validator accepts, but that failed with"
+    assert [(key, expected) for key, _, expected, _ in found] == [
+        ("own.broken", f"{failed} ZeroDivisionError: oops"),
+        ("own.ends", f"{failed} SystemExit: 0"),
+        ("own.even", "an even int"),
+        ("own.silent", f"{failed} Silent"),
     ]
 
 

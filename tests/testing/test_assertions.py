@@ -115,7 +115,7 @@ def test_a_kind_of_tasks_that_there_is_not_is_refused(check: Callable[..., None]
         check(STATE, an_assignment(STATE), tasks="statefull")
 
 
-@pytest.mark.parametrize("spread", [-1, float("nan"), "1"])
+@pytest.mark.parametrize("spread", [-1, float("nan"), "1", float("inf"), pytest.param(10**400, id="huge")])
 def test_a_spread_that_allows_nothing_or_everything_is_refused(spread: Any) -> None:
     with pytest.raises(ConfigException, match=r"The spread \(.*must be a number that is at least 0"):
         assert_balanced(STATE, an_assignment(STATE), spread=spread)
@@ -405,6 +405,8 @@ def test_a_class_that_was_typed_in_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spread", [np.int64(1), np.float64(1.0), Fraction(1), 1])
 def test_a_spread_is_any_number(spread: Any) -> None:
     assert_balanced(STATE, Modulo, spread=spread)
+    with pytest.raises(AssertionError, match="allowed is a difference of 1 per thread"):
+        assert_balanced(STATE, an_assignment(STATE, active={2: list(STATE.all_tasks)}), spread=spread)
     for wrong in (True, "1", -1, float("nan"), None):
         with pytest.raises(ConfigException, match="must be a number that is at least 0"):
             assert_balanced(STATE, Modulo, spread=wrong)  # type: ignore[arg-type]
@@ -414,3 +416,17 @@ def test_only_states_are_asked_about() -> None:
     for ask in (lambda: assert_valid(3, Modulo), lambda: assert_deterministic(Modulo, 3)):  # type: ignore[arg-type]
         with pytest.raises(StateException, match=r"The state \(3\) must be an ApplicationState"):
             ask()
+
+
+@pytest.mark.parametrize("seconds", ["x", None, float("nan"), -1, True])
+def test_a_time_for_processes_that_is_none_is_refused(seconds: Any) -> None:
+    with pytest.raises(
+        ConfigException, match=r"The timeout_seconds \(.*\) must be a number that is at least 0, and finite"
+    ):
+        assert_same_in_every_process(Modulo, [STATE], timeout_seconds=seconds)
+
+
+def test_settings_that_json_cannot_carry_are_named_without_secrets() -> None:
+    with pytest.raises(ConfigException, match=r"'my\.password': \[hidden\]") as caught:
+        assert_same_in_every_process(Modulo, [STATE], settings={"my.password": "s3cr3t", "x": object()})
+    assert "s3cr3t" not in str(caught.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from task_assignor.sdk import (
     state_to_json,
 )
 from task_assignor.testing import (
+    ClientSpec,
     Cluster,
     StateShape,
     TaskSpec,
@@ -250,3 +253,18 @@ except MissingExtraException as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == ["ApplicationState(1 task, 1 client) True", "testing hypothesis"], done.stderr
+
+
+def test_a_client_keeps_what_it_was_made_of() -> None:
+    tags, lags = {"zone": "a"}, {"0_0": 5}
+    client = a_client(1, tags=tags, lags=lags)
+    spec = ClientSpec(process_id=a_process_id(2), client_tags=tags)
+    tags["zone"] = "b"
+    lags.clear()
+    assert (client.client_tags, client.task_lags) == ({"zone": "a"}, {TaskId(0, 0): 5})
+    assert spec.client_tags == {"zone": "a"}
+
+
+def test_what_a_state_is_made_of_can_be_copied_and_sent() -> None:
+    specs = specs_of(a_state(["0_0"], [a_client(1, tags={"zone": "a"})]))
+    assert pickle.loads(pickle.dumps(specs)) == copy.deepcopy(specs) == specs

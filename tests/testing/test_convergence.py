@@ -12,8 +12,11 @@ import pytest
 from task_assignor.builtin_assignors import HighAvailabilityTaskAssignor, StickyTaskAssignor
 from task_assignor.sdk import (
     ApplicationState,
+    AssignedTask,
     AssignmentConfigs,
     ConfigException,
+    KafkaStreamsAssignment,
+    ProcessId,
     StateException,
     TaskAssignment,
     TaskAssignor,
@@ -291,6 +294,33 @@ def test_what_was_assigned_is_caught_up_next_time_and_what_was_not_is_gone() -> 
     assert (second.previous_standby_tasks, second.lag_for(TaskId(0, 0))) == ((), 150_000)
     assert cluster.state().columns.clients.generation.tolist() == [1, 1]
     assert cluster.state().now_ms == 600_000
+
+
+class Reuses(TaskAssignor):
+    """Changes what it answered before, and answers it again."""
+
+    def __init__(self) -> None:
+        self.placed: dict[ProcessId, KafkaStreamsAssignment] = {}
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        clients = sorted(application_state.kafka_streams_states(compute_task_lags=False))
+        placed = [self.placed.setdefault(client, KafkaStreamsAssignment.of(client)) for client in clients]
+        for task in application_state.all_tasks:
+            active = AssignedTask(task, AssignedTask.Type.ACTIVE)
+            for each in placed:
+                each.remove_task(active)
+            placed[-1].assign_task(active)
+        return TaskAssignment(placed)
+
+
+def test_what_happened_stays_as_it_was_whatever_an_assignor_does_with_its_answer() -> None:
+    assignor, cluster = Reuses(), Cluster(["0_0"], 1)
+    first = cluster.rebalance(assignor)
+    told = str(first)
+    cluster.add(2)
+    cluster.rebalance(assignor)
+    assert str(first) == told
+    assert "active: 0_0" in told
 
 
 def test_a_client_that_comes_back_has_what_it_had() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from task_assignor.cli.options import set_option
-from task_assignor.cli.output import check_stdout_is_open
+from task_assignor.cli.output import check_stdout_is_open, survive_any_text
 from task_assignor.cli.planning import STANDBYS_KEY, make_current_folder_importable, parse_settings
 from task_assignor.sdk import StreamsConfig
 
@@ -36,6 +36,7 @@ def demo(
     from task_assignor.demo import run_demo
 
     check_stdout_is_open()
+    survive_any_text()
     make_current_folder_importable()
     given = {
         "application.id": "flights",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from rich.markup import escape
@@ -18,6 +18,8 @@ from task_assignor.sdk.text import counted, printable
 
 if TYPE_CHECKING:
     from task_assignor.runtime import CommitRecord
+
+T = TypeVar("T")
 
 _SHOWN: Final = 20
 _LONG: Final = {"task-process-total", "records-lag"}
@@ -64,10 +66,11 @@ def _look(run_dir: str) -> dict[str, Any]:
     layout = RunLayout(run_dir)
     known = read_application(layout)
     commits = _sum_of(list(CommitLog(run_dir).records()))
-    happened, metrics = [], None
+    happened: list[dict[str, Any]] = []
+    metrics: dict[str, Any] | None = None
     for line in read_log(layout.storage):
         if line["event"] == "Metrics":
-            metrics = line.get("metrics")
+            metrics = _given(line, "metrics", {}) or metrics
         elif line["event"] not in _QUIET:
             happened.append(line)
     return {
@@ -182,6 +185,12 @@ def _happened(lines: list[dict[str, Any]]) -> Table:
     return table
 
 
+def _given(line: dict[str, Any], key: str, default: T) -> T:
+    """A field of a line of the log; one of another kind is none: somebody may have changed the file."""
+    value = line.get(key)
+    return value if isinstance(value, type(default)) else default
+
+
 def _is_trivial(line: dict[str, Any]) -> bool:
     """A task that had nothing to restore."""
     return line["event"] == "TaskRestored" and not line.get("rows") and not line.get("snapshotRows")
@@ -192,19 +201,20 @@ def _said(line: dict[str, Any]) -> str:
     parts = [str(line[key]) for key in ("client", "task") if line.get(key)]
     match line["event"]:
         case "Rebalanced":
-            moved = sum(bool(move[1]) for move in line.get("moved", ()))
+            moves: list[Any] = _given(line, "moved", [])
+            moved = sum(isinstance(move, list) and any(move[1:2]) for move in moves)
             stays = f"; kept: {line['kept']}" if line.get("kept") else ""
             parts.append(
                 f"generation {line.get('generation')}: {line.get('reason')}; {counted(moved, 'task')} moved{stays}"
             )
         case "TaskRestored":
             parts.append(
-                f"{line.get('role')}, {counted(line.get('rows', 0), 'changelog row')}, {line.get('seconds')} s"
+                f"{line.get('role')}, {counted(_given(line, 'rows', 0), 'changelog row')}, {line.get('seconds')} s"
             )
         case "RunFinished":
-            parts.append(f"{counted(line.get('rowsIn', 0), 'row')} in {line.get('seconds')} s")
+            parts.append(f"{counted(_given(line, 'rowsIn', 0), 'row')} in {line.get('seconds')} s")
         case "LinesDropped":
-            parts.append(f"{counted(line.get('lines', 0), 'line')} before, since the log could not be written")
+            parts.append(f"{counted(_given(line, 'lines', 0), 'line')} before, since the log could not be written")
         case _:
             parts += [str(line[key]) for key in ("reason", "message", "attempt") if line.get(key)]
     return " ".join(parts)
@@ -218,6 +228,10 @@ def _metrics(metrics: dict[str, Any]) -> Table:
         if isinstance(value, dict):
             if name in _LONG or not value:
                 continue
-            value = ", ".join(f"{label} {number:,}" for label, number in value.items())
-        table.add_row(escape(printable(name)), escape(printable(f"{value:,}" if not isinstance(value, str) else value)))
+            value = ", ".join(f"{label} {_amount(number)}" for label, number in value.items())
+        table.add_row(escape(printable(name)), escape(printable(_amount(value))))
     return table
+
+
+def _amount(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -27,9 +27,10 @@ from task_assignor.cli.output import (
     write_pretty,
     write_to_stderr,
 )
-from task_assignor.cli.planning import ASSIGNOR_KEY, Plan, Planner, parse_settings
+from task_assignor.cli.planning import ASSIGNOR_KEY, Plan, Planner, parse_settings, read_settings
 from task_assignor.cli.tables import PlanView
 from task_assignor.sdk import ConfigException, find_assignor_class, iter_states
+from task_assignor.sdk.hidden import without_secrets
 from task_assignor.sdk.snapshot_files import STANDARD_INPUT
 from task_assignor.sdk.text import counted, perhaps_inexact, printable
 
@@ -69,7 +70,9 @@ def plan(
         planner = Planner({} if groups.is_only_for_groups else given, config)
     except ConfigException as error:
         if with_traceback and error.__cause__ is not None:
-            write_to_stderr("".join(traceback.format_exception(error.__cause__)))
+            trace = "".join(traceback.format_exception(error.__cause__))
+            in_file = {} if config is None else read_settings(config)[0]
+            write_to_stderr(without_secrets(trace, {**in_file, **given}))
         # An assignor that does not take its settings is the one that was meant.
         if any(problem.key == ASSIGNOR_KEY and not _is_assignor(problem.value) for problem in error.problems):
             raise ConfigException(f"{error} For consumer groups there are: {consumer_assignors()}.") from error

@@ -31,7 +31,7 @@ from task_assignor.sdk.config_keys import (
     OTHER_KAFKA_KEYS,
     STATE_KEYS,
 )
-from task_assignor.sdk.hidden import visible
+from task_assignor.sdk.hidden import visible, without_secrets
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.snapshot_assignment import document_to_json
 from task_assignor.sdk.text import failure_at, listed, said, shown
@@ -166,12 +166,18 @@ class Planner:
         """The plan for a state, or why there is none; whatever the assignor does, this does not fail."""
         if record.state is None:
             return Plan(error=str(record.error))
+        found = self._plan(record.state)
+        # What an assignor says of its failure may hold any of the settings.
+        error, trace = (without_secrets(text, self._settings) for text in (found.error, found.traceback))
+        return attrs.evolve(found, error=error, traceback=trace)
+
+    def _plan(self, given: ApplicationState) -> Plan:
         try:
             with others_code():
-                config = StreamsConfig.of_state(record.state, self._settings, self._where)
+                config = StreamsConfig.of_state(given, self._settings, self._where)
         except ConfigException as error:
             return Plan(error=str(error))
-        state = ApplicationState(record.state.columns, config.assignment_configs, record.state.now_ms)
+        state = ApplicationState(given.columns, config.assignment_configs, given.now_ms)
         try:
             with others_code():
                 answer = config.task_assignor().assign(state)

@@ -62,10 +62,14 @@ def run_demo(
 
     Raises:
         MissingExtraException: a package is missing.
-        StreamsException: the folder cannot be used, the assignor's answer is wrong, something failed, or the result is
-            not what it should be.
+        StreamsException: the folder cannot be used, the broker's address is none, the assignor's answer is wrong, something
+            failed, or the result is not what it should be.
     """
     check_packages()
+    if bootstrap_server is not None:
+        from task_assignor.demo import records
+
+        records.check_servers(bootstrap_server)
     from task_assignor.screen import make_console
 
     if verbose:
@@ -447,8 +451,16 @@ def show_result(console: Console, spark: SparkSession, folder: Path, topics: Kaf
         return
     console.print(f"  {folder}: data, topics, run (output, changelogs, commits)", soft_wrap=True, markup=False)
     console.print("  read it:", soft_wrap=True)
-    console.print("    from task_assignor.spark import read_results, spark_session", soft_wrap=True)
-    console.print(f'    read_results(spark_session(), "{run}", "flight-weather").show()', soft_wrap=True, markup=False)
+    for line in reading_lines(run):
+        console.print(f"    {line}", soft_wrap=True, markup=False)
+
+
+def reading_lines(run: Path) -> tuple[str, str]:
+    """Python that shows an output of the run, whatever is in the name of its folder."""
+    return (
+        "from task_assignor.spark import read_results, spark_session",
+        f'read_results(spark_session(), {str(run)!r}, "flight-weather").show()',
+    )
 
 
 def show_delays(console: Console, spark: SparkSession) -> None:

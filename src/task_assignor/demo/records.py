@@ -25,6 +25,15 @@ PATIENCE_MS: Final = 10_000
 """So long may a broker not answer that the topics are to be created at."""
 
 
+def check_servers(servers: str) -> None:
+    """See to it that these can be addresses of brokers, before anything is done.
+
+    Raises:
+        ConfigException: they cannot.
+    """
+    ClientSettings.of({"bootstrap.servers": servers})
+
+
 def declared_topics(servers: str, topics: Iterable[Topic]) -> KafkaTopics:
     """What the application reads and writes: topics like those in files, and one for each output.
 

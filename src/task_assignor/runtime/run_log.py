@@ -190,7 +190,7 @@ def _ours(storage: Storage, folder: str) -> list[str]:
 
 
 def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
-    """The lines of the log of all runs in a folder, oldest first; what is no JSON is passed over.
+    """The lines of the log of all runs in a folder, oldest first; what is no JSON, or no event, is passed over.
 
     Raises:
         OSError: a part cannot be read.
@@ -199,9 +199,9 @@ def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
         for line in bytes(storage.open(name)).splitlines():
             try:
                 found = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(found, dict) and "event" in found:
+            if isinstance(found, dict) and isinstance(found.get("event"), str):
                 yield found
 
 

@@ -179,8 +179,11 @@ class ApplicationStateBuilder:
             raise _no_int(f"The num_processing_threads {where}", num_processing_threads, 1, INT32_MAX)
         if generation is not None and not _is_int(generation, 0, INT64_MAX):
             raise _no_int(f"The generation {where}", generation, 0, INT64_MAX)
-        if not isinstance(host_info, HostInfo | None):
-            raise StateException(f"The host_info {where} ({shown(host_info)}) must be a HostInfo(host, port) or None.")
+        if host_info is not None and not (isinstance(host_info, HostInfo) and host_info.host):
+            # A snapshot with an empty host could not be read again.
+            raise StateException(
+                f"The host_info {where} ({shown(host_info)}) must be a HostInfo(host, port) whose host is not empty, or None."
+            )
         if not isinstance(rack_id, str | None):
             raise StateException(f"The rack_id {where} ({shown(rack_id)}) must be a str or None.")
         of_consumer = {

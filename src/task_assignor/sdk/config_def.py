@@ -177,8 +177,10 @@ def parse_value(key: ConfigKey, value: object) -> object:
     if key.validator is not None:
         try:
             expected: object = key.validator(parsed)
-        except Exception as error:
-            raise ValueProblem(f"what its validator accepts, but that failed: {error!r}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the code of a validator is somebody else's, and may end the program
+            raise ValueProblem(f"what its validator accepts, but that failed with {failure(error)}") from error
         if expected is not None and not isinstance(expected, str):
             advice = f"Its validator must return None or what is expected, as a text, but returned {shown(expected)}."
             raise ValueProblem("what its validator accepts", advice)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,3 +30,23 @@ def listed_values(
     if not isinstance(values, Iterable):
         raise error(f"The {what} ({shown(values)}) must be a list of {kind}.")
     return list(values)
+
+
+def number_from_0(what: str, value: Any) -> float:
+    """The value as a float, if it is a number that is at least 0, and finite.
+
+    Args:
+        what: what it is, for the error.
+        value: the value.
+
+    Raises:
+        ConfigException: it is not.
+    """
+    is_number = isinstance(value, numbers.Real) and value is not True and value is not False
+    try:
+        number = float(value) if is_number else math.nan
+    except OverflowError:
+        number = math.inf
+    if 0 <= number < math.inf:
+        return number
+    raise ConfigException(f"The {what} ({shown(value)}) must be a number that is at least 0, and finite.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -20,8 +19,8 @@ from task_assignor.sdk import (
 )
 from task_assignor.sdk.checks import check_choice, check_flag, whole_number
 from task_assignor.sdk.columns import BoolArray, Int64Array
-from task_assignor.sdk.text import shown
 from task_assignor.testing.answers import Assignor, answer_of, checked_answer
+from task_assignor.testing.arguments import number_from_0
 from task_assignor.testing.specs import shuffled
 from task_assignor.validation import report_violations
 
@@ -66,12 +65,11 @@ def assert_balanced(
 
     Raises:
         AssertionError: they differ more; names the clients.
-        ConfigException: `spread` is not a number from 0, or `tasks` none of its three values; or what should make
+        ConfigException: `spread` is not a finite number from 0, or `tasks` none of its three values; or what should make
             an assignor makes none.
         StateException: the state is not an `ApplicationState`, or the mapping holds other things.
     """
-    if not _is_number_from_0(spread):
-        raise ConfigException(f"The spread ({shown(spread)}) must be a number that is at least 0.")
+    spread = number_from_0("spread", spread)
     counts = _active_counts(state, assignment, tasks)
     clients = state.columns.clients
     loads = counts / clients.num_processing_threads
@@ -164,10 +162,6 @@ def _wrapped(state: ApplicationState, assignment: Answer) -> TaskAssignment:
 
 def _named(tasks: WhichTasks) -> str:
     return "active tasks" if tasks == "all" else f"{tasks} active tasks"
-
-
-def _is_number_from_0(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and value is not True and value is not False and float(value) >= 0
 
 
 def _that_count(state: ApplicationState, tasks: WhichTasks) -> BoolArray:

@@ -6,6 +6,7 @@ that was assigned becomes fully caught up; a client that leaves keeps its state 
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
@@ -202,6 +203,8 @@ class Cluster:
         report = report_violations(state, assignment)
         if report.errors:
             self._fail(f"rebalance {len(self._rebalances) + 1} went wrong. {report}")
+        # An assignor may go on with what it answered; what happened stays as it was.
+        assignment = TaskAssignment(map(copy.copy, assignment), inexact=assignment.inexact)
         follow_up = any(each.followup_rebalance_deadline_ms is not None for each in assignment)
         done = Rebalance(len(self._rebalances) + 1, state, assignment, follow_up)
         self._rebalances.append(done)

@@ -23,10 +23,11 @@ from task_assignor.sdk import (
     state_to_json,
 )
 from task_assignor.sdk.checks import whole_number
+from task_assignor.sdk.hidden import HidingSettings
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 from task_assignor.testing.answers import answer_of
-from task_assignor.testing.arguments import listed_values
+from task_assignor.testing.arguments import listed_values, number_from_0
 from task_assignor.testing.assertions import assert_same
 
 _CHILD: Final = "TASK_ASSIGNOR_TESTING_CHILD"
@@ -55,7 +56,8 @@ def assert_same_in_every_process(
 
     Raises:
         AssertionError: two answers differ, one is not a `TaskAssignment`, or a process failed or took too long.
-        ConfigException: the assignor is no such class, a setting or a hash seed is wrong, or there is nothing to compare.
+        ConfigException: the assignor is no such class, a setting, a hash seed or the time is wrong, or there is nothing to
+            compare.
     """
     where = _whereabouts(assignor)
     name = shown(assignor)
@@ -64,6 +66,7 @@ def assert_same_in_every_process(
             f"The module of {name} calls assert_same_in_every_process when it is imported. "
             "Put the call into a test, or behind if __name__ == '__main__':."
         )
+    timeout_seconds = number_from_0("timeout_seconds", timeout_seconds)
     seeds = listed_values("hash_seeds", hash_seeds, "ints", ConfigException)
     for seed in seeds:
         whole_number("hash seed", seed, 0, 2 * INT32_MAX + 1)
@@ -78,7 +81,7 @@ def assert_same_in_every_process(
         request = json.dumps({**where, "path": path, "settings": dict(settings or {}), "states": documents})
     except TypeError as error:
         raise ConfigException(
-            f"The settings ({shown(settings)}) must be values that JSON can carry: {error}."
+            f"The settings ({shown(HidingSettings(settings or {}))}) must be values that JSON can carry: {error}."
         ) from error
     for seed in seeds:
         there = _answers_of_process(name, request, seed, timeout_seconds)

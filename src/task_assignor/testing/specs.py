@@ -97,6 +97,10 @@ class ClientSpec:
             task_lags=(Mapping, None),
             generation=(int, None),
         )
+        # Who gave a mapping may go on with it; and those of a state cannot be pickled.
+        for name in ("consumers", "client_tags", "task_lags"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else dict(given))
 
 
 def state_of(
