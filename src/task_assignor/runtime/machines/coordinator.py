@@ -251,8 +251,8 @@ class Coordinator:
                 yield from self._take_snapshot(member, snapshot, now_ms)
             case SnapshotMissed(task, reason):
                 yield Announce(SnapshotRefused(member.name, task, reason))
-            case Running(works):
-                member.take_running(works, now_ms)
+            case Running(works, ended):
+                member.take_running(works, ended, now_ms)
             case TaskReady(restored, role):
                 yield Announce(member.take_ready(restored, role))
             case PunctuationDue(task) if self._is_continuous and self._members.owner_of(task) is member:

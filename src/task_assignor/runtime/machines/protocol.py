@@ -358,15 +358,17 @@ class Work(Value, frozen=True, array_like=True):
 
 
 class Running(Message, frozen=True):
-    """The client does this now. Said before it begins, so that it is known even if it never ends, and when it gets on.
+    """What is new of what the client does. Said before it begins, so that it is known even if it never ends, and when it gets on.
 
     Not said of what an answer tells anyway: that it has ended.
 
     Args:
-        works: number, which nothing else that it does ever has -> what it does.
+        works: number, which nothing else that it does ever has -> what it has begun, or has got on with.
+        ended: numbers of what it does no more.
     """
 
     works: Mapping[int, Work]
+    ended: tuple[int, ...] = ()
 
 
 class TaskDone(Message, frozen=True):
