@@ -95,8 +95,9 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     """
     import polars as pl
 
-    known = [field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema]
-    table = table.cast(pa.schema(known))
+    known = pa.schema([field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema])
+    if known != table.schema:
+        table = table.cast(known)
     for place, column in enumerate(table.columns):
         if pa.types.is_fixed_size_list(column.type) and column.null_count:
             # Of a part of an array it takes all values, and says that there are too many.
