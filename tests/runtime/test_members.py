@@ -8,7 +8,7 @@ from task_assignor.runtime.machines.coordinator_orders import Orders
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, Tick
 from task_assignor.runtime.machines.events import TaskStalled
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, Work
+from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, TaskResult, Work
 from task_assignor.runtime.machines.records import ClientTasks, FileRef, Seal, TaskCommit, changelog_path
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, TaskId
@@ -166,6 +166,19 @@ def test_an_answer_ends_the_job_and_not_the_snapshot_that_is_shared() -> None:
     assert sorted(member.running) == [2, 3]
     member.take_running({4: Work("snapshot", A)}, (3,), 0)
     assert sorted(member.running) == [2, 4]
+
+
+def test_a_task_reads_on_where_the_run_goes_on_and_no_further_than_a_batch() -> None:
+    progress, member = _progress(1), _member()
+    for at_most, reads, is_right in ((0, 10, True), (0, 11, False), (50, 51, True), (50, 52, False)):
+        orders = Orders(at_most)
+        order = orders.give(member, progress, A, 1, ({"t": (1, 10)}, frozenset()), 0)
+        assert order.at_most == at_most
+        result = TaskResult(A, 1, 1, {"t": (1, reads)}, {}, {}, Position(1, 1, 2))
+        assert (not orders.what_is_wrong_with(result)) == is_right
+    assert Orders(50).give(member, progress, B, 1, (progress.no_rows(B), frozenset()), 0).at_most == 0
+    table = Progress({A: ("t",)}, {"t": [1_000]}, ("t",))
+    assert Orders(50).give(member, table, A, 1, ({"t": (0, 10)}, frozenset()), 0).at_most == 0
 
 
 def test_a_task_that_only_waited_for_its_turn_is_not_blamed_for_the_loss_of_its_client() -> None:

@@ -54,13 +54,14 @@ class Log(Protocol):
     def seal_before(self, partition: int, offset: int) -> str:
         """What tells the row before an offset from one that has taken its place; "": nothing does."""
 
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:
         """The rows `start` (inclusive) to `end` (exclusive) of a partition.
 
         Args:
             partition: number of the partition.
             start: first offset.
             end: offset after the last.
+            limit: rows up to there may be given, too, if they are at hand by now.
 
         Raises:
             CorruptLogException: they are not there, or are not what was written.

@@ -96,7 +96,7 @@ class RepartitionLog:
         """Nothing: its rows are in the run folder, and go back with it."""
         return ""
 
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:  # noqa: ARG002 (part of the protocol)
         """The rows `start` (inclusive) to `end` (exclusive).
 
         Raises:
