@@ -38,6 +38,10 @@ def new_coordinator(world: World) -> Coordinator:
     """As an application does it: open an epoch, go on from the newest checkpoint and what follows it."""
     reads = (("left", "right"), ("alone",), ("fed",))
     sources = {task: reads[task.subtopology] for task in world.tasks}
+    world.work.last_ends = world.last_ends
+    # What was read is there, however late somebody looks.
+    for topic, reached in world.work.reached.items():
+        world.ends[topic] = list(map(max, world.ends[topic], reached))
     log = open_log(world)
     opening = log.open_epoch(APPLICATION, "a coordinator", world.now_ms)
     progress = Progress.after(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 import attrs
@@ -270,6 +270,9 @@ class Work:
         deleted: states that clients deleted, since their tasks had not come back.
         overtaken: restores whose files were deleted, since a newer snapshot had replaced them.
         told_late: those of them of which the coordinator heard before the client heard of that snapshot.
+        last_ends: source topic -> how far each partition will reach.
+        reached: source topic -> how far each partition was read, whoever knew that there was so much.
+        read_on: so often a batch had more rows than were ordered.
     """
 
     def __init__(
@@ -292,7 +295,9 @@ class Work:
         self.fed = Fed(fed, commits, storage, is_growing=is_growing)
         self.shared = Shared(storage)
         self._partitions_of_fed = fed
-        self.overtaken = self.told_late = self.deleted = 0
+        self.overtaken = self.told_late = self.deleted = self.read_on = 0
+        self.last_ends: Mapping[str, Sequence[int]] = {}
+        self.reached: dict[str, list[int]] = {}
         self._parts = 0
 
     def writer_of(self, name: tuple[TaskId, int, int]) -> SimulatedClient | None:
@@ -389,7 +394,19 @@ class Work:
             start, end = spans[spared]
             if any(last > first for topic, (first, last) in spans.items() if topic != spared):
                 spans[spared] = (start, self._random.randint(start, end))
+        elif order.at_most and self._random.random() < 0.5:
+            spans = {topic: (start, self._read_on(order, topic, start, end)) for topic, (start, end) in spans.items()}
+            self.read_on += spans != order.ranges
         return spans
+
+    def _read_on(self, order: TaskOrder, topic: str, start: int, end: int) -> int:
+        """More has come since it was ordered."""
+        partition = order.task.partition
+        limit = min(start + order.at_most, self.last_ends[topic][partition])
+        found = self._random.randint(end, max(end, limit))
+        reached = self.reached.setdefault(topic, [0] * len(self.last_ends[topic]))
+        reached[partition] = max(reached[partition], found)
+        return found
 
     def _snapshot(self, client: SimulatedClient, task: TaskId, position: Position) -> SnapshotWritten:
         lineage = client.memory.get(task, ())

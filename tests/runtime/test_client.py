@@ -273,7 +273,7 @@ def test_it_says_what_it_does_before_it_does_it() -> None:
     assert running == SendToCoordinator(Running({1: Work("restore", A)}))
     assert isinstance(run, RunJob)
     _, running, run = machine.handle(JobDone(run.job, Restored(A, target)))
-    assert running == SendToCoordinator(Running({2: Work("restore", B)}))
+    assert running == SendToCoordinator(Running({2: Work("restore", B)}, (1,)))
     assert isinstance(run, RunJob)
     machine.handle(JobDone(run.job, Restored(B, target)))
     order = an_order(A, 4, 4, target)
@@ -315,10 +315,9 @@ def test_it_says_that_it_gets_on_with_the_next_heartbeat() -> None:
         machine.handle(HeartbeatDue({("process", A): (7, "the next batch already")}))
     assert machine.told == [Running({number: Work("process", A, 1, "its files are synced")})]
     machine.handle(Received(assign(2, {A: order.base}, {B: Position(0, 1, 1)})))
-    assert machine.told[-1].works[number] == Work("process", A, 1, "its files are synced")
     machine.handle(Answered(A))
     machine.handle(HeartbeatDue({("restore", B): (1, "")}))
-    assert [work.task for work in machine.told[-1].works.values()] == [B]
+    assert machine.told[1:] == [Running({number + 1: Work("restore", B, steps)}) for steps in (0, 1)]
 
 
 def test_several_threads_take_several_tasks() -> None:

@@ -8,7 +8,7 @@ from task_assignor.runtime.machines.coordinator_orders import Orders
 from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, Tick
 from task_assignor.runtime.machines.events import TaskStalled
 from task_assignor.runtime.machines.progress import Progress
-from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, Work
+from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, TaskResult, Work
 from task_assignor.runtime.machines.records import ClientTasks, FileRef, Seal, TaskCommit, changelog_path
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ProcessId, TaskId
@@ -104,10 +104,10 @@ def test_a_restore_may_take_long_as_long_as_it_gets_on() -> None:
     member = _member()
     for steps in range(10):
         member.last_told_ms = now_ms = steps * 900
-        member.take_running({1: Work("restore", B, steps, f"file {steps}")}, now_ms)
+        member.take_running({1: Work("restore", B, steps, f"file {steps}")}, (), now_ms)
         assert not _why(member, now_ms + 999)
     member.last_told_ms = 9_000
-    member.take_running({1: Work("restore", B, 9, "file 9")}, 9_000)
+    member.take_running({1: Work("restore", B, 9, "file 9")}, (), 9_000)
     assert member.deadlines_ms(OPTIONS)[1] == 9_100
     assert not _why(member, 9_099)
     assert member.hung(OPTIONS, 9_100) == Work("restore", B, 9, "file 9")
@@ -131,11 +131,11 @@ def test_what_hangs_is_named_by_what_it_does() -> None:
     }
     for work, what in told.items():
         member = _member()
-        member.take_running({1: work}, 0)
+        member.take_running({1: work}, (), 0)
         member.last_told_ms = 900
         assert _why(member, 1_000) == f"{what}, which is the limit max.poll.interval.ms"
     mute = _member()
-    mute.take_running({1: Work("process", A, 1, "its sources are read")}, 0)
+    mute.take_running({1: Work("process", A, 1, "its sources are read")}, (), 0)
     assert _why(mute, 1_000).startswith("the processor Join has not returned from task 0_0 for 1000 ms")
 
 
@@ -148,22 +148,37 @@ def test_what_does_not_get_on_is_told_long_before_the_limit_and_then_less_and_le
         # It says so again and again; that alone is no step.
         is_synced = now_ms >= 2_000
         member.take_running(
-            {1: Work("process", A, int(is_synced), "its files are synced" if is_synced else "")}, now_ms
+            {1: Work("process", A, int(is_synced), "its files are synced" if is_synced else "")}, (), now_ms
         )
         told += list(member.stalled(processors, now_ms))
         assert min(member.deadlines_ms(options)[1:]) > now_ms
     what = "the batch of task 0_0 has not got on for {} ms: its files are synced"
     assert told == [TaskStalled("c", A, what.format(ms), ms) for ms in (10_000, 20_000, 40_000, 80_000)]
-    member.take_running({1: Work("process", A, 2, "its sources are read")}, 100_000)
+    member.take_running({1: Work("process", A, 2, "its sources are read")}, (), 100_000)
     assert not list(member.stalled(processors, 109_999)), "it has got on"
     assert [event.stalled_ms for event in member.stalled(processors, 110_000)] == [10_000]
 
 
 def test_an_answer_ends_the_job_and_not_the_snapshot_that_is_shared() -> None:
     member = _member()
-    member.take_running({1: Work("process", A), 2: Work("share", A), 3: Work("restore", B)}, 0)
+    member.take_running({1: Work("process", A), 2: Work("share", A), 3: Work("restore", B)}, (), 0)
     member.take_answer(A)
     assert sorted(member.running) == [2, 3]
+    member.take_running({4: Work("snapshot", A)}, (3,), 0)
+    assert sorted(member.running) == [2, 4]
+
+
+def test_a_task_reads_on_where_the_run_goes_on_and_no_further_than_a_batch() -> None:
+    progress, member = _progress(1), _member()
+    for at_most, reads, is_right in ((0, 10, True), (0, 11, False), (50, 51, True), (50, 52, False)):
+        orders = Orders(at_most)
+        order = orders.give(member, progress, A, 1, ({"t": (1, 10)}, frozenset()), 0)
+        assert order.at_most == at_most
+        result = TaskResult(A, 1, 1, {"t": (1, reads)}, {}, {}, Position(1, 1, 2))
+        assert (not orders.what_is_wrong_with(result)) == is_right
+    assert Orders(50).give(member, progress, B, 1, (progress.no_rows(B), frozenset()), 0).at_most == 0
+    table = Progress({A: ("t",)}, {"t": [1_000]}, ("t",))
+    assert Orders(50).give(member, table, A, 1, ({"t": (0, 10)}, frozenset()), 0).at_most == 0
 
 
 def test_a_task_that_only_waited_for_its_turn_is_not_blamed_for_the_loss_of_its_client() -> None:
@@ -172,7 +187,7 @@ def test_a_task_that_only_waited_for_its_turn_is_not_blamed_for_the_loss_of_its_
         member = _member()
         for task in (A, B):
             orders.give(member, progress, task, 1, progress.next_ranges(task, 10), 0)
-        member.take_running({1: Work("restore", A), 2: Work("process", B)}, 0)
+        member.take_running({1: Work("restore", A), 2: Work("process", B)}, (), 0)
         assert not orders.poison(2)
         assert orders.lose(member, None) == [A, B]
     assert orders.poison(2) == (

@@ -63,6 +63,23 @@ def test_sources_that_have_more_rows_are_named() -> None:
     assert progress.next_ranges(B, 100) == ({"left": (0, 10), "right": (0, 0)}, frozenset())
 
 
+def test_a_task_may_read_on_before_anybody_has_looked_how_far_its_source_reaches() -> None:
+    """A look from before it did says less, and that is not a source that has become shorter."""
+    progress = Progress({A: ("left",), B: ("left",)}, {"left": [10, 10]})
+    progress.advance(_commit(A, 0, {"left": (0, 25)}), is_new=True)
+    progress.validate()
+    assert (progress.ends("left"), progress.remaining_rows()) == ([25, 10], 10)
+    assert progress.move_ends({"left": [20, 10]}) == []
+    assert progress.move_ends({"left": [30, 15]}) == [A, B]
+    progress.validate()
+    assert progress.next_ranges(A, 100)[0] == {"left": (25, 30)}
+    with pytest.raises(CommitLogException, match=r"ends at offset 29, but it had rows up to offset 30"):
+        progress.move_ends({"left": [29, 15]})
+    with pytest.raises(CommitLogException, match=r"offsets 0 to 25 of topic left, partition 1"):
+        # Of a record of the log there is no such thing: where it begins, all is looked at.
+        progress.advance(_commit(B, 0, {"left": (0, 25)}))
+
+
 def test_only_committed_tries_count() -> None:
     progress = _join([90, 90], [0, 0])
     for batch, generation in enumerate((1, 1, 3, 3)):

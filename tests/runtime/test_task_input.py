@@ -249,12 +249,49 @@ class Hidden:
         self.spec = TopicSpec("log", 1, SCHEMA, "k", "at")
         self.times, self.hidden_from = times, hidden_from
 
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:
         """Rows up to there."""
         upto = min(end, max(start, self.hidden_from))
         times = self.times[start:upto]
         rows = pa.table([[0] * len(times), pa.array(times, pa.int64()), list(range(start, upto))], schema=SCHEMA)
         return Fetched(rows, range(start, upto), None if upto == end else upto)
+
+
+class Growing:
+    """A log that has more than was ordered."""
+
+    def __init__(self, times: list[int]) -> None:
+        self.spec = TopicSpec("log", 1, SCHEMA, "k", "at")
+        self.times = times
+
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:
+        """Rows up to the limit."""
+        upto = max(end, min(limit, len(self.times)))
+        times = self.times[start:upto]
+        rows = pa.table([[0] * len(times), pa.array(times, pa.int64()), list(range(start, upto))], schema=SCHEMA)
+        return Fetched(rows, range(start, upto), None if upto == end else upto)
+
+
+@pytest.mark.parametrize(
+    ("at_most", "others", "read"),
+    [
+        (0, [2, 4, 6], {"a": 2, "b": 1}),
+        (4, [2, 4, 6], {"a": 3, "b": 3}),
+        (3, [2, 4, 6], {"a": 3, "b": 2}),
+        (4, [2], {"a": 2, "b": 1}),
+        (4, [9, 9, 9], {"a": 4, "b": 1}),
+    ],
+)
+def test_what_has_come_since_the_order_is_read_as_far_as_nothing_comes_before_it(
+    at_most: int, others: list[int], read: dict[str, int]
+) -> None:
+    """With fifty tasks on a thread each row waited for two turns of its task, or nearly."""
+    logs: dict[str, Any] = {"a": Growing([1, 3, 5, 7]), "b": Growing(others)}
+    order = TaskOrder(TASK, 0, 1, {"a": (0, 2), "b": (0, 1)}, START, at_most=at_most)
+    found = TaskInput.read(order, ["a", "b"], (), logs)
+    assert {topic: rows.num_rows for topic, rows in found.rows.items()} == read
+    assert {topic: end for topic, (_, end) in found.offsets.items()} == read
+    assert not found.is_short
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ class Fetched:
     Args:
         rows: the rows, in the order of their offsets.
         offsets: (N,) the offset of each row, ascending; there may be gaps.
-        end: where to read on after all of them, if that is before what was asked for: the rest cannot be read yet. None: it is not.
+        end: where to read on after all of them, if that is not where what was asked for ends: the rest cannot be read yet, or more
+            was at hand. None: it is.
         unreadable: records between them of which there are no rows, in the order of their offsets.
     """
 

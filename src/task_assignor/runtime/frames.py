@@ -99,8 +99,9 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
         if pa.types.is_dictionary(kind) and pa.types.is_nested(kind.value_type):
             # It knows some of them, and says nothing of use about others.
             table = table.set_column(place, table.schema.names[place], decoded(table.column(place)))
-    known = [field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema]
-    table = table.cast(pa.schema(known))
+    known = pa.schema([field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema])
+    if known != table.schema:
+        table = table.cast(known)
     for place, column in enumerate(table.columns):
         if pa.types.is_fixed_size_list(column.type) and column.null_count:
             # Of a part of an array it takes all values, and says that there are too many.

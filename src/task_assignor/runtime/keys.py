@@ -163,7 +163,11 @@ def partitions_of(table: pa.Table | pa.RecordBatch, key: Sequence[str], partitio
         raise TopicException(f"The partitions ({shown(partitions)}) must be an int from 1 to {INT32_MAX}.")
     if not isinstance(key, Sequence) or not all(isinstance(name, str) for name in key):
         raise TopicException(f"The key ({shown(key)}) must be a list of names of columns.")
-    flat, offsets = serialise_keys(table, key)
+    return partitions_of_keys(*serialise_keys(table, key), partitions)
+
+
+def partitions_of_keys(flat: UInt8Array, offsets: Int64Array, partitions: int) -> npt.NDArray[np.int32]:
+    """The same of keys that are serialised already, as `serialise_keys` gives them."""
     hashes = murmur2_many(flat, offsets) & np.uint32(0x7FFFFFFF)
     return (hashes % np.uint32(partitions)).astype(np.int32)
 

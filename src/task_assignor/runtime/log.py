@@ -57,13 +57,14 @@ class Log(Protocol):
     def tell_of_hidden(self) -> None:
         """Say in the log which rows have been there since it was looked at, behind its end, and cannot be read yet; if there are any."""
 
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:
         """The rows `start` (inclusive) to `end` (exclusive) of a partition.
 
         Args:
             partition: number of the partition.
             start: first offset.
             end: offset after the last.
+            limit: rows up to there may be given, too, if they are at hand by now.
 
         Raises:
             CorruptLogException: they are not there, or are not what was written.

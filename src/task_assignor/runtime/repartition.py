@@ -99,7 +99,7 @@ class RepartitionLog:
     def tell_of_hidden(self) -> None:
         """Nothing: what orders say can be read."""
 
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:  # noqa: ARG002 (part of the protocol)
         """The rows `start` (inclusive) to `end` (exclusive).
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -85,7 +86,7 @@ class TaskInput:
     def read(
         cls, order: TaskOrder, sources: Sequence[str], tables: Collection[str], topics: Mapping[str, Log]
     ) -> TaskInput:
-        """The rows of an order that nothing comes before which is not loaded yet.
+        """The rows of an order, or those that have come since, too, that nothing comes before which is not loaded yet.
 
         Args:
             order: which rows there are.
@@ -97,10 +98,18 @@ class TaskInput:
             CorruptLogException: a file cannot be read.
         """
         partition = order.task.partition
-        fetched = {topic: topics[topic].fetch(partition, *order.ranges[topic]) for topic in sources}
+        fetched = {}
+        for topic in sources:
+            start, end = order.ranges[topic]
+            fetched[topic] = topics[topic].fetch(partition, start, end, start + order.at_most)
         newest = [times_so_far(times_of(found.rows, topics[topic].spec.timestamp)) for topic, found in fetched.items()]
-        more = [topic in order.more or fetched[topic].end is not None for topic in sources]
-        counts = rows_up_to_boundary(newest, more)
+        short = [found.end is not None and found.end < order.ranges[topic][1] for topic, found in fetched.items()]
+        more = [topic in order.more or is_short for topic, is_short in zip(sources, short, strict=True)]
+        ordered = [bisect_left(found.offsets, order.ranges[topic][1]) for topic, found in fetched.items()]
+        counts = rows_up_to_boundary([found[:count] for found, count in zip(newest, ordered, strict=True)], more)
+        if any(len(found) > count for found, count in zip(newest, ordered, strict=True)):
+            # What has come since goes as far as it is certain that nothing comes before it.
+            counts = list(map(max, counts, rows_up_to_boundary(newest, [True] * len(newest))))
         offsets = dict(order.ranges)
         for topic, count in zip(sources, counts, strict=True):
             start, end = offsets[topic]
@@ -125,7 +134,7 @@ class TaskInput:
             tables,
             offsets,
             {topic: found.offsets[:count] for (topic, found), count in zip(fetched.items(), counts, strict=True)},
-            is_short=any(found.end is not None for found in fetched.values()),
+            is_short=any(short),
             times=times,
             unreadable={
                 topic: [record for record in found.unreadable if record.offset < offsets[topic][1]]

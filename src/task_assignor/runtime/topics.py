@@ -331,7 +331,7 @@ class Topic:
         found = pa.concat_tables([piece.select(schema.names) for piece in slices])
         return found if len(slices) == 1 else reencoded(found)
 
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:  # noqa: ARG002 (part of the protocol)
         """`read` with the offsets, which have no gaps here."""
         return Fetched(self.read(partition, start, end), range(start, max(start, end)))
 

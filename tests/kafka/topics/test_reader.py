@@ -94,3 +94,18 @@ def test_what_is_read_ahead_does_not_grow_with_the_partitions() -> None:
             assert [(each.where, each.at) for each in found] == [(partition, begin + n) for n in range(batch)]
     kept = sum(len(stream.records) for stream in reader._streams.values())
     assert kept < 600_000
+
+
+def test_what_has_come_after_what_was_asked_for_is_given_and_may_be_asked_for_again() -> None:
+    """Without another request: who has read on may not have got as far with it."""
+    consumer = Endless()
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    setattr(connection, "consumer", lambda config: consumer)  # noqa: B010
+    reader = RecordReader(connection, "group")
+    found, reached = reader.read_some(TOPIC, 0, 0, 10, limit=50)
+    assert ([each.offset() for each in found], reached) == (list(range(50)), 50)
+    assigned = dict(consumer.positions)
+    found, reached = reader.read_some(TOPIC, 0, 30, 40, limit=35)
+    assert ([each.offset() for each in found], reached) == (list(range(30, 40)), 40)
+    assert consumer.positions[0] >= assigned[0], "nothing is fetched a second time"
+    assert [each.offset() for each in reader.read(TOPIC, 0, 40, 45)] == list(range(40, 45))

@@ -262,7 +262,7 @@ def test_what_was_read_ahead_too_far_is_read_again_from_elsewhere(
 
     def poll() -> None:
         with log._reader._lock:
-            log._reader._tidy()
+            log._reader._tidy(log._reader._streams)
 
     def is_paused() -> bool:
         log.fetch(1, 0, 10)
@@ -272,6 +272,7 @@ def test_what_was_read_ahead_too_far_is_read_again_from_elsewhere(
     wait_until(is_paused, "it is not read on")
     if is_given_up:
         monkeypatch.setattr("task_assignor.kafka.topics.reader._IDLE_S", 0.0)
+        monkeypatch.setattr("task_assignor.kafka.topics.reader._LOOK_S", 0.0)
         poll()
         assert not log._reader._streams
         monkeypatch.undo()

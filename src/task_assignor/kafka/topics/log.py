@@ -171,7 +171,7 @@ class KafkaLog:
             self._checked_s = time.monotonic()
         return is_time
 
-    def fetch(self, partition: int, start: int, end: int) -> Fetched:
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:
         """The rows of the committed records with these offsets, and those of which there are none.
 
         Raises:
@@ -183,8 +183,8 @@ class KafkaLog:
         _, since = self._hidden.get(partition, (-1, 0.0))
         is_too_long = since and time.monotonic() - since > self._connection.transaction_ms / 1000
         wait_s = None if is_too_long else self._wait_s
-        records, reached = self._reader.read_some(self._topic.name, partition, start, end, wait_s)
-        if reached == end:
+        records, reached = self._reader.read_some(self._topic.name, partition, start, end, wait_s, limit=limit)
+        if reached >= end:
             self._hidden.pop(partition, None)
         elif self._hidden.get(partition, (-1, 0.0))[0] != reached:
             self._hidden[partition] = reached, time.monotonic()

@@ -11,7 +11,7 @@ from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.frames import valid
-from task_assignor.runtime.keys import key_type_name, partitions_of, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.keys import key_type_name, partitions_of_keys, serialise_keys, timestamps_in_ms
 
 
 def records_of(
@@ -48,7 +48,7 @@ def records_of(
         flat, bounds = serialise_keys(rows, topic.key)
         data, cuts = flat.tobytes(), bounds.tolist()
         keys = [data[start:end] for start, end in itertools.pairwise(cuts)]
-        places = partitions_of(rows, topic.key, partitions).tolist()
+        places = partitions_of_keys(flat, bounds, partitions).tolist()
         if topic.key_in == "key":
             _check_keys(rows, topic)
         if topic.key_in == "key" and len(topic.key) == 1:

@@ -6,9 +6,11 @@ when a record at or behind that end comes, or the consumer says that it is at th
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +32,8 @@ _FULL: Final = 10
 """So many partitions may have that much; where there are more, they share it."""
 _IDLE_S: Final = 60.0
 """A partition that nobody has asked for in this time is given up."""
+_LOOK_S: Final = 1.0
+"""So often that is looked for."""
 _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 (Kafka's names for local errors begin so)
 _OF_GROUP: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
 """Nothing is wanted of the group that it names, and brokers may tell it nothing of that."""
@@ -76,6 +80,7 @@ class RecordReader:
         self._lock = threading.Lock()
         self._consumer: Consumer | None = None
         self._streams: dict[tuple[str, int], _Stream] = {}
+        self._tidied_at = 0.0
 
     def read(self, topic: str, partition: int, start: int, end: int) -> list[Any]:
         """The committed records `start` (inclusive) to `end` (exclusive), in the order of their offsets.
@@ -95,8 +100,9 @@ class RecordReader:
         wait_s: float | None = None,
         *,
         is_part_enough: bool = False,
+        limit: int = 0,
     ) -> tuple[list[Any], int]:
-        """The same, or fewer.
+        """The same, or fewer, or those that have come after them, too.
 
         Args:
             topic: name of the topic.
@@ -105,6 +111,7 @@ class RecordReader:
             end: the offset after the last.
             wait_s: if a transaction that is open hides the rest for so long, that comes which is before; None: it is waited for.
             is_part_enough: as many will do as are read ahead.
+            limit: records up to there are given, too, if they have come. Those may be asked for again.
 
         Returns:
             The records, and the offset where to read on.
@@ -113,7 +120,7 @@ class RecordReader:
             RecordsGoneException: the partition has no such records any more.
             KafkaClusterException: brokers do not answer for too long.
         """
-        if start >= end:
+        if start >= max(end, limit):
             return [], end
         hidden_until = None if wait_s is None else time.monotonic() + wait_s
         patience = self._connection.patience(f"read the topic {topic}, partition {partition}, from offset {start}")
@@ -121,8 +128,8 @@ class RecordReader:
         while True:
             with self._lock:
                 stream = self._at(topic, partition, start, end)
-                if stream.reached < end and stream.error is None:
-                    self._poll()
+                if stream.error is None and (stream.reached < end or (reached < 0 and stream.reached < limit)):
+                    self._poll(_POLL_S if stream.reached < end else 0.0)
                 if stream.error is not None:
                     del self._streams[topic, partition]
                     self._unassign(topic, partition)
@@ -130,8 +137,10 @@ class RecordReader:
                 is_hidden = hidden_until is not None and stream.ends_here and time.monotonic() > hidden_until
                 is_part = is_part_enough and self._part_of_most(stream) >= 1
                 if stream.reached >= end or is_hidden or is_part:
-                    end = min(end, stream.reached)
-                    return self._take(stream, end), end
+                    taken = self._take(stream, min(end, stream.reached))
+                    end = max(stream.start, min(limit, stream.reached))
+                    taken += itertools.takewhile(lambda record: record.offset() < end, stream.records)  # noqa: B023 (it is used here)
+                    return taken, end
             if stream.reached > reached:
                 reached = stream.reached
                 patience.progress()
@@ -159,6 +168,8 @@ class RecordReader:
                 }
             )
         stream = self._streams.get((topic, partition))
+        if stream is not None and stream.start < start <= stream.reached:
+            self._take(stream, start)
         if stream is None or stream.start != start:
             if stream is not None:
                 self._unassign(topic, partition)
@@ -186,15 +197,17 @@ class RecordReader:
         stream.start = stream.wanted = end
         return taken
 
-    def _poll(self) -> None:
-        """Take what has come, of whatever partition."""
+    def _poll(self, wait_s: float = _POLL_S) -> None:
+        """Take what has come, of whatever partition; nothing comes: that is waited for so long."""
         assert self._consumer is not None
-        first: Any = self._consumer.poll(_POLL_S)
+        first: Any = self._consumer.poll(wait_s)
         if first is None:
             return
         messages: list[Any] = [first, *self._consumer.consume(_AT_ONCE, 0)]
+        grown: dict[tuple[str, int], _Stream] = {}
         for message in messages:
-            stream = self._streams.get((message.topic(), message.partition()))
+            place = message.topic(), message.partition()
+            stream = self._streams.get(place)
             error = message.error()
             if stream is None:
                 is_about_all = error is not None and message.topic() is None and error.code() not in _OF_GROUP
@@ -202,6 +215,7 @@ class RecordReader:
                     raise KafkaClusterException(f"Cannot read records: {text_of(error)}.")
             elif error is None:
                 stream.ends_here = False
+                grown[place] = stream
                 if message.offset() >= stream.reached:
                     stream.records.append(message)
                     stream.size += len(message)
@@ -215,20 +229,22 @@ class RecordReader:
                 stream.error = KafkaClusterException(
                     f"Cannot read the topic {message.topic()}, partition {message.partition()}: {text_of(error)}."
                 )
-        self._tidy()
+        self._tidy(grown)
 
-    def _tidy(self) -> None:
+    def _tidy(self, grown: Mapping[tuple[str, int], _Stream]) -> None:
         """Do not read ahead too far, and not for nobody."""
         assert self._consumer is not None
         now = time.monotonic()
-        for (topic, partition), stream in list(self._streams.items()):
-            if now - stream.asked_at > _IDLE_S:
-                del self._streams[topic, partition]
-                self._unassign(topic, partition)
-                continue
+        if now - self._tidied_at > _LOOK_S:
+            self._tidied_at = now
+            for place in [place for place, stream in self._streams.items() if now - stream.asked_at > _IDLE_S]:
+                del self._streams[place]
+                self._unassign(*place)
+        for (topic, partition), stream in grown.items():
             # What is fetched already and was not polled is fetched again when it is resumed: not of those that somebody waits for.
             is_waited_for = stream.reached < stream.wanted
-            if not stream.is_paused and not is_waited_for and self._part_of_most(stream) > 1:
+            is_there = (topic, partition) in self._streams
+            if is_there and not stream.is_paused and not is_waited_for and self._part_of_most(stream) > 1:
                 stream.is_paused = True
                 self._consumer.pause([TopicPartition(topic, partition)])
 

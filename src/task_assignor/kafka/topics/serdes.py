@@ -163,9 +163,10 @@ class JsonSerde:
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             _check_years(name, column)
         # A zone's offset has seconds in old times, and JSON has none.
-        in_utc = [field.with_type(retyped(field.type, _in_utc)) for field in rows.schema]
-        objects = to_frame(rows.cast(pa.schema(in_utc))).to_struct().struct.json_encode()
-        return [text.encode() for text in objects]
+        in_utc = pa.schema([field.with_type(retyped(field.type, _in_utc)) for field in rows.schema])
+        if in_utc != rows.schema:
+            rows = rows.cast(in_utc)
+        return [text.encode() for text in to_frame(rows).to_struct().struct.json_encode().to_list()]
 
 
 class RowSerde:

@@ -5,7 +5,7 @@ fails, it stops and carries out nothing that follows. Each task goes on by itsel
 the answer to the last one is accepted. What was accepted is committed together as soon as no other event waits
 (`NothingWaits`), so that the disk is asked once for many tasks. Four rules make the result exact:
 
-1. An order fixes the offsets of a task's batch and the position that its state must start from.
+1. An order fixes where a task's batch begins, how far it may go, and the position that its state must start from.
 2. Of each task at most one order is open: (member, batch, generation). An answer counts only if it is the answer to
    the open order. A member that left can answer no more, whatever it still computes. A task that moves stays with its
    old owner for the batch that it is at: its new owner gets the next order.
@@ -138,7 +138,7 @@ class Coordinator:
         self._generation = opening.generation
         self._members = Members(run_id, opening.epoch)
         self._rebalances = Rebalances(leader.assignor_name, options)
-        self._orders = Orders()
+        self._orders = Orders(options.max_batch_rows if is_continuous else 0)
         self._commits = Commits(opening, progress, self._orders, self._members, options.checkpoint_every_commits)
         self._is_continuous = is_continuous
         self._patience = Patience(options.max_task_idle_ms)
@@ -251,8 +251,8 @@ class Coordinator:
                 yield from self._take_snapshot(member, snapshot, now_ms)
             case SnapshotMissed(task, reason):
                 yield Announce(SnapshotRefused(member.name, task, reason))
-            case Running(works):
-                member.take_running(works, now_ms)
+            case Running(works, ended):
+                member.take_running(works, ended, now_ms)
             case TaskReady(restored, role):
                 yield Announce(member.take_ready(restored, role))
             case PunctuationDue(task) if self._is_continuous and self._members.owner_of(task) is member:
@@ -511,7 +511,7 @@ class Coordinator:
         if self._orders.awaits_commit(result.task):
             # A task is at most one batch ahead of what is committed.
             yield from self._commit(now_ms)
-        self._progress.advance(self._orders.accept(member, result))
+        self._progress.advance(self._orders.accept(member, result), is_new=True)
         if member.has(result.task):
             member.positions[result.task] = result.position
         is_late = result.generation != self._generation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -204,14 +204,14 @@ class Member:
             done = (heartbeat.rows_in, heartbeat.restored_rows)
             yield ClientProgress(self.name, self.tasks.active, self.tasks.standby, *done, lag)
 
-    def take_running(self, works: Mapping[int, Work], now_ms: int) -> None:
-        """The client has said what runs; what ran before runs since it began, and stands still unless it has got on."""
-        before = self.running
-        self.running = {}
+    def take_running(self, works: Mapping[int, Work], ended: Iterable[int], now_ms: int) -> None:
+        """The client has said what it has begun, has got on with, and does no more."""
+        for number in ended:
+            self.running.pop(number, None)
         for number, work in works.items():
-            known = before.get(number)
-            begun_ms = now_ms if known is None else known.begun_ms
+            known = self.running.get(number)
             if known is None or known.work.steps != work.steps:
+                begun_ms = now_ms if known is None else known.begun_ms
                 self.running[number] = RunningWork(work, begun_ms, now_ms)
             else:
                 self.running[number] = attrs.evolve(known, work=work)
@@ -220,11 +220,9 @@ class Member:
         """It has said what came of its job with a task, which has ended therefore; a task with a result is ready."""
         if is_done and task in self.active:
             self.ready.add(task)
-        self.running = {
-            number: found
-            for number, found in self.running.items()
-            if found.work.task != task or found.work.kind == "share"
-        }
+        for number, found in [*self.running.items()]:
+            if found.work.task == task and found.work.kind != "share":
+                del self.running[number]
 
     def excuse(self, still_ms: int, now_ms: int) -> None:
         """The coordinator has stood still for so long: what was said meanwhile is not heard yet."""

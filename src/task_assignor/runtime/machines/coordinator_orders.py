@@ -42,9 +42,14 @@ class OpenOrder:
 
 
 class Orders:
-    """Open orders, accepted results and snapshots. Every change is a decision of the coordinator."""
+    """Open orders, accepted results and snapshots. Every change is a decision of the coordinator.
 
-    def __init__(self) -> None:
+    Args:
+        at_most: tasks may read what comes after they were ordered to, so many rows of each source; 0: they may not.
+    """
+
+    def __init__(self, at_most: int = 0) -> None:
+        self._at_most = at_most
         self._open: dict[TaskId, OpenOrder] = {}
         self._accepted: dict[TaskId, TaskCommit] = {}
         self._snapshots: dict[TaskId, TaskSnapshot] = {}
@@ -103,7 +108,11 @@ class Orders:
         is_last = progress.is_last(task, rows[0])
         times = progress.times(task, rows[0])
         since = owner.since.get(task, generation)
-        order = TaskOrder(task, base.batch + 1, generation, rows[0], base, rows[1], pieces, is_last, times, since)
+        has_rows = any(end > start for start, end in rows[0].values())
+        at_most = self._at_most if has_rows and progress.may_read_on(task) else 0
+        order = TaskOrder(
+            task, base.batch + 1, generation, rows[0], base, rows[1], pieces, is_last, times, since, at_most
+        )
         self._open[task] = OpenOrder(order, owner.member_id, now_ms)
         return order
 
@@ -188,12 +197,13 @@ class Orders:
 
     def what_is_wrong_with(self, result: TaskResult) -> str:
         """Why a result cannot be an answer to the task's open order; "": it can."""
-        ranges = self._open[result.task].order.ranges
+        order = self._open[result.task].order
+        ranges = order.ranges
         if result.offsets.keys() != ranges.keys():
             return f"it read {sorted(result.offsets)}, not {sorted(ranges)}"
         for topic, (start, end) in result.offsets.items():
             first, limit = ranges[topic]
-            if start != first or end < start or (end > limit and not result.is_found):
+            if start != first or end < start or (end > max(limit, first + order.at_most) and not result.is_found):
                 return f"it read the offsets {start} to {end} of {topic}, of {first} to {limit}"
         may_be_empty = result.is_short or not any(end > start for start, end in ranges.values())
         # What was found may have been made of rows that are gone, all before those that are there.

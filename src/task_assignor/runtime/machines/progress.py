@@ -100,6 +100,8 @@ class Progress:
             for task, topics in sorted(sources.items())
         }
         self._ends = {topic: list(found) for topic, found in ends.items()}
+        self._seen = {topic: list(found) for topic, found in ends.items()}
+        """The same as it was looked at: tasks may have read on since."""
         self._tables = frozenset(tables)
         self.checkpoint = self._last_commit = -1
         self._batches = 0
@@ -313,17 +315,24 @@ class Progress:
         return sorted({_task(self._reader_of[topic], partition) for topic, partition in grown})
 
     def _move_end(self, topic: str, ends: Sequence[int]) -> list[int]:
-        known = self._ends[topic]
-        grown = [partition for partition, end in enumerate(ends) if end != known[partition]]
-        for partition in grown:
-            if ends[partition] < known[partition]:
+        seen = self._seen[topic]
+        moved = [partition for partition, end in enumerate(ends) if end != seen[partition]]
+        for partition in moved:
+            if ends[partition] < seen[partition]:
                 raise CommitLogException(
                     f"The topic {topic}, partition {partition}, ends at offset {ends[partition]}, but it had rows up to offset "
-                    f"{known[partition]} before. Maybe it was written again; then the run needs a new folder."
+                    f"{seen[partition]} before. Maybe it was written again; then the run needs a new folder."
                 )
-            self._remaining[self._reader_of[topic]][partition] += ends[partition] - known[partition]
-            known[partition] = ends[partition]
-        return grown
+            seen[partition] = ends[partition]
+        return [partition for partition in moved if self._reaches(topic, partition, ends[partition])]
+
+    def _reaches(self, topic: str, partition: int, end: int) -> bool:
+        """A source has rows up to there, or more; gives whether that is further than was known."""
+        further = end - self._ends[topic][partition]
+        if further > 0:
+            self._remaining[self._reader_of[topic]][partition] += further
+            self._ends[topic][partition] = end
+        return further > 0
 
     def publish(self, record: CommitRecord) -> tuple[str, ...]:
         """A commit is made: what its tasks wrote for others can be read.
@@ -485,8 +494,12 @@ class Progress:
             raise CommitLogException(f"Commit {number} was made, but commit {self._last_commit + 1} should be.")
         self._last_commit = number
 
-    def advance(self, commit: TaskCommit) -> None:
-        """A batch counts.
+    def may_read_on(self, task: TaskId) -> bool:
+        """Rows of its sources may be read of which nobody has said here yet that they are there: no order hangs on how far those are."""
+        return all(topic not in self._repartitions and topic not in self._tables for topic in self._tasks[task].sources)
+
+    def advance(self, commit: TaskCommit, *, is_new: bool = False) -> None:
+        """A batch counts; one that `is_new` was made just now, and may have read on.
 
         Raises:
             CommitLogException: it does not follow what the task did before.
@@ -499,6 +512,8 @@ class Progress:
                 f"Batch {commit.batch} of task {task} was committed, but batch {found.position.batch + 1} should be."
             )
         for topic, (start, end) in commit.offsets.items():
+            if is_new and topic not in self._repartitions:
+                self._reaches(topic, task.partition, end)
             self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
             found.seals[topic] = commit.seals.get(topic, "")
         self._batches += 1

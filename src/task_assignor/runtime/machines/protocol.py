@@ -188,6 +188,7 @@ class TaskOrder(Value, frozen=True, array_like=True):
         times: source topic -> (offset, up to which time all who write the topic have come from there on, ms), ascending, of those
             that have such a time.
         since: generation since which the task has been with who is to do it, and nowhere else.
+        at_most: so many rows of each source may be read, if there are more than the ranges say when it is begun; 0: those alone.
     """
 
     task: TaskId
@@ -200,6 +201,7 @@ class TaskOrder(Value, frozen=True, array_like=True):
     is_last: bool = False
     times: Mapping[str, tuple[tuple[Count, int], ...]] = msgspec.field(default_factory=dict)
     since: Count = 0
+    at_most: Count = 0
 
 
 class TaskResult(Message, frozen=True):
@@ -358,15 +360,15 @@ class Work(Value, frozen=True, array_like=True):
 
 
 class Running(Message, frozen=True):
-    """The client does this now. Said before it begins, so that it is known even if it never ends, and when it gets on.
-
-    Not said of what an answer tells anyway: that it has ended.
+    """What is new of what the client does: said before it begins, when it gets on, and when it has ended, if no answer tells that.
 
     Args:
-        works: number, which nothing else that it does ever has -> what it does.
+        works: number, which nothing else that it does ever has -> what it has begun, or has got on with.
+        ended: numbers of what it does no more.
     """
 
     works: Mapping[int, Work]
+    ended: tuple[int, ...] = ()
 
 
 class TaskDone(Message, frozen=True):
