@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from task_assignor.runtime import Topic, append_topic, write_topic
 from task_assignor.runtime import topic_changes as changes
 from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.topic_versions import Segment
-from task_assignor.spark.source import rows_of_topic
+from task_assignor.spark.source import TaskAssignorSource, rows_of_topic
 
 
 def test_all_partitions_are_of_one_version_though_its_lists_go_meanwhile(
@@ -46,3 +47,15 @@ def test_all_partitions_are_of_one_version_though_its_lists_go_meanwhile(
     counts = {part: end - (6 if part == "1" else 0) for part, end in found.ends.items()}
     per_append = [other.end_offset(0), other.end_offset(1)]
     assert counts["0"] // per_append[0] == counts["1"] // per_append[1], "an append is seen in part"
+
+
+def test_what_a_frame_asks_for_is_no_option_of_users(tmp_path: Path) -> None:
+    """They said nothing of rows that were left out."""
+    write_topic(tmp_path, "numbers", pa.table({"key": list(range(100))}), partitions=2, key=["key"])
+    rows = rows_of_topic(tmp_path, "numbers")
+    places = {key: json.dumps(rows.upto({"0": 10, "1": 10})) for key in ("since", "upto")}
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers", "splits": "1", **places})
+    reader = found.reader(found.schema())
+    read = [batch.num_rows for part in reader.partitions() for batch in reader.read(part)]  # type: ignore[union-attr]
+    assert len(reader.partitions()) == 2
+    assert sum(read) == 100

@@ -113,18 +113,6 @@ def test_a_topic_is_read_with_partitions_and_offsets_and_grows(spark: SparkSessi
     assert source(spark, topics_root=tmp_path, topic="numbers").count() == 1_200
 
 
-def test_what_a_frame_asks_for_is_no_option_of_users(tmp_path: Path) -> None:
-    """They said nothing of rows that were left out."""
-    write_topic(tmp_path, "numbers", numbers(0, 100), partitions=2, key=["key"])
-    rows = rows_of_topic(tmp_path, "numbers")
-    places = {key: json.dumps(rows.upto({"0": 10, "1": 10})) for key in ("since", "upto")}
-    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers", "splits": "1", **places})
-    reader = found.reader(found.schema())
-    read = [batch.num_rows for part in reader.partitions() for batch in reader.read(part)]  # type: ignore[union-attr]
-    assert len(reader.partitions()) == 2
-    assert sum(read) == 100
-
-
 def test_columns_that_are_named_as_positions_are_the_users(tmp_path: Path) -> None:
     """Older rows have null in those that were gained, as everywhere, not where they are."""
     write_topic(tmp_path, "numbers", pa.table({"key": [1, 2]}), partitions=1, key=["key"])
