@@ -218,6 +218,17 @@ def test_deterministic_notices_an_order_that_is_not_of_the_state() -> None:
         assert_deterministic(OrderOfConstruction, STATE)
 
 
+def test_deterministic_notices_goals_that_are_not_always_the_same() -> None:
+    class Unsure(TaskAssignor):
+        calls = itertools.count()
+
+        def assign(self, application_state: ApplicationState) -> TaskAssignment:
+            return TaskAssignment(Modulo().assign(application_state), inexact=[f"GOAL_{next(self.calls)}"])
+
+    with pytest.raises(AssertionError, match=r"second time gave another answer.*\n.*GOAL_0.*\nbecame\n.*GOAL_1"):
+        assert_deterministic(Unsure, STATE)
+
+
 def test_deterministic_notices_an_answer_that_is_none() -> None:
     with pytest.raises(
         AssertionError, match=r"ReturnsNothing answered wrongly.*\n.*\(None\) must be a TaskAssignment.*lacks a return"

@@ -124,18 +124,23 @@ def assert_deterministic(assignor: Assignor, state: ApplicationState, *, shuffle
         Its answer.
 
     Raises:
-        AssertionError: two answers differ (names the first client whose tasks differ), or one is not a `TaskAssignment`.
+        AssertionError: two answers differ (names the first client whose tasks differ, or the goals of `inexact`), or one is
+            not a `TaskAssignment`.
         ConfigException: the assignor is none and makes none, or `shuffles` is not an int from 0.
         StateException: the state is not an `ApplicationState`.
     """
     whole_number("shuffles", shuffles, 0)
     answer = answer_of(assignor, state)
-    expected = assignment_to_json(answer)
-    assert_same(expected, assignment_to_json(answer_of(assignor, state)), "The same state a second time")
+    expected = _all_of(answer)
+    assert_same(expected, _all_of(answer_of(assignor, state)), "The same state a second time")
     for seed in range(shuffles):
-        other = assignment_to_json(answer_of(assignor, shuffled(state, seed)))
+        other = _all_of(answer_of(assignor, shuffled(state, seed)))
         assert_same(expected, other, f"The same state, put together in another order (shuffled(state, {seed}))")
     return answer
+
+
+def _all_of(answer: TaskAssignment) -> list[dict[str, Any]]:
+    return [*assignment_to_json(answer), {"inexact": sorted(answer.inexact)}]
 
 
 def assert_same(expected: Iterable[Mapping[str, Any]], actual: Iterable[Mapping[str, Any]], what: str) -> None:
