@@ -189,6 +189,11 @@ def test_a_client_deletes_what_it_has_of_a_task_that_went_elsewhere(tmp_path: Pa
     options = attrs.evolve(QUICK, max_batch_rows=50, state_cleanup_delay_ms=100, validate_state=True)
     app, watch = application(tmp_path, _topology(), clients=1, options=options), Watch()
     watch.on(BatchesCommitted, lambda _: app.scale(2))
+    is_read = threading.Event()
+    watch.on(
+        BatchesCommitted,
+        lambda _: is_read.set() if sum(one.rows_in for one in watch.of(BatchesCommitted)) == 2_000 else None,
+    )
     gone: list[tuple[str, TaskId]] = []
 
     def wait(event: Rebalanced) -> None:
@@ -196,7 +201,7 @@ def test_a_client_deletes_what_it_has_of_a_task_that_went_elsewhere(tmp_path: Pa
         if moved and not gone:
             gone.extend(moved)
             threading.Thread(
-                target=_stop_without, args=(app, [_folder_of(tmp_path, *found) for found in moved])
+                target=_stop_without, args=(app, is_read, [_folder_of(tmp_path, *found) for found in moved])
             ).start()
 
     watch.on(Rebalanced, wait)
@@ -215,9 +220,10 @@ def _topology() -> Topology:
     return Topology([attrs.evolve(sub_topology, stores=(attrs.evolve(store, on_disk=True),))])
 
 
-def _stop_without(app: StreamsApplication, folders: list[Path]) -> None:
+def _stop_without(app: StreamsApplication, is_read: threading.Event, folders: list[Path]) -> None:
     """End the run when all is read and these folders are gone, or it takes too long."""
     deadline = time.monotonic() + PATIENCE_S
+    is_read.wait(PATIENCE_S)
     while any(folder.exists() for folder in folders) and time.monotonic() < deadline:
         time.sleep(0.01)
     app.request_stop("they are gone")

@@ -51,7 +51,7 @@ def assert_worth_reading(done: subprocess.CompletedProcess[str], folder: Path) -
         assert re.search(line, printed), f"{line} is not in:\n{printed}"
     run = folder / "task-assignor-demo" / "run"
     assert (
-        f'from task_assignor.spark import read_results, spark_session\n    read_results(spark_session(), "{run}"'
+        f"from task_assignor.spark import read_results, spark_session\n    read_results(spark_session(), {str(run)!r}"
         in printed
     )
 
