@@ -10,7 +10,7 @@ from task_assignor.runtime.machines.works import SHARE, Works
 from task_assignor.sdk import ProcessId, TaskId
 
 TASKS = [TaskId(0, partition) for partition in range(50)]
-KINDS = ("restore", "snapshot", "close", SHARE)
+KINDS = ("restore", "snapshot", "close", "delete", SHARE)
 
 
 def _member() -> Member:

@@ -7,13 +7,14 @@ from typing import Final
 
 import msgspec
 
+from task_assignor.runtime.machines.client_task import JobKind
 from task_assignor.runtime.machines.protocol import Running, Work
 from task_assignor.sdk import TaskId
 
 SHARE: Final = "share"
-_PROCESS: Final = "process"
+_PROCESS: Final = JobKind.PROCESS.value
 _SYNC: Final = "sync"
-_ANSWERED: Final = (_PROCESS, "restore", "snapshot", "close", "delete")
+_ANSWERED: Final = tuple(kind.value for kind in JobKind)
 """Kinds of works that have ended, for the coordinator, with any answer about their task."""
 
 Steps = Mapping[tuple[str, TaskId], tuple[int, str]]
