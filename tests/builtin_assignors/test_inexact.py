@@ -18,7 +18,8 @@ from task_assignor.builtin_assignors import (
     StreamJoinTaskAssignor,
 )
 from task_assignor.builtin_assignors.stream_join import STREAM_JOIN_GROUPS
-from task_assignor.engine import actives, group_shares
+from task_assignor.engine.actives import allocation as actives
+from task_assignor.engine.actives import group_shares
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,

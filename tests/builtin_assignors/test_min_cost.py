@@ -21,8 +21,9 @@ from task_assignor.builtin_assignors import (
     MinCostTaskAssignor,
     RackTrafficCostModel,
 )
-from task_assignor.engine import flow, places
-from task_assignor.engine import weighted_places as weights_module
+from task_assignor.engine import flow
+from task_assignor.engine.places import min_cost as places
+from task_assignor.engine.places import weighted as weights_module
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,

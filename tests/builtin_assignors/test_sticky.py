@@ -13,7 +13,7 @@ import pytest
 
 from task_assignor.builtin_assignors import FallbackPriorTaskAssignor, StickyTaskAssignor
 from task_assignor.builtin_assignors.sticky import MUST_PRESERVE_ACTIVE_TASK_ASSIGNMENT
-from task_assignor.engine.copy_goals import copy_bounds
+from task_assignor.engine.copies.goals import copy_bounds
 from task_assignor.sdk import (
     UNKNOWN_OFFSET_SUM,
     ApplicationState,

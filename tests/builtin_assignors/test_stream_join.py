@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from task_assignor.builtin_assignors import StreamJoinTaskAssignor
 from task_assignor.builtin_assignors.stream_join import STREAM_JOIN_GROUPS, parse_join_groups
-from task_assignor.engine import group_shares
+from task_assignor.engine.actives import group_shares
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,

@@ -17,7 +17,7 @@ PACKAGE = "task_assignor."
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 ROOMS = {"builtin_assignors", "utils", "engine", "kafka_order"}
 # What is handed from room to room: values, questions, answers. They decide nothing.
-VALUES = {"engine.items", "engine.problem", "engine.copy_goals", "utils.result"}
+VALUES = {"engine.items", "engine.actives.problem", "engine.copies.goals", "utils.result"}
 
 
 def doors_of(assignor: TaskAssignor) -> list[str]:

@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 from hypothesis import strategies as st
 
-from task_assignor.engine.copies import Copies
-from task_assignor.engine.copy_flow import Prices
-from task_assignor.engine.copy_goals import CopyProblem, Room, Rows, Total
+from task_assignor.engine.copies.flow import Prices
+from task_assignor.engine.copies.goals import CopyProblem, Room, Rows, Total
+from task_assignor.engine.copies.placement import Copies
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.columns import Int64Array

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine import actives
-from task_assignor.engine.actives import allocate
+from task_assignor.engine.actives import allocation as actives
+from task_assignor.engine.actives.allocation import allocate
+from task_assignor.engine.actives.problem import Bearers, ItemGoal, Problem, RackCosts
 from task_assignor.engine.items import Pairs, quotas
-from task_assignor.engine.problem import Bearers, ItemGoal, Problem, RackCosts
 from task_assignor.engine.row_costs import RowCosts
 from tests.budget import examples
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from task_assignor.engine import cells_first
-from task_assignor.engine.actives import allocate
+from task_assignor.engine.actives.allocation import allocate
+from task_assignor.engine.actives.problem import Allocation, ItemGoal, Problem, RackCosts
 from task_assignor.engine.items import Pairs
-from task_assignor.engine.places import min_cost_places
-from task_assignor.engine.places_problem import PlacesProblem
-from task_assignor.engine.problem import Allocation, ItemGoal, Problem, RackCosts
+from task_assignor.engine.places import cells_first
+from task_assignor.engine.places.min_cost import min_cost_places
+from task_assignor.engine.places.problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
 
 

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine import cells_first, copies, copy_at_once, copy_cells
-from task_assignor.engine.cells_first import MOST_ENTRIES
-from task_assignor.engine.copies import Copies, place_copies
-from task_assignor.engine.copy_at_once import MOST_PAIRS_OF_CELLS
-from task_assignor.engine.copy_flow import Prices
-from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Room, Rows
+from task_assignor.engine.copies import at_once as copy_at_once
+from task_assignor.engine.copies import cells as copy_cells
+from task_assignor.engine.copies import placement as copies
+from task_assignor.engine.copies.at_once import MOST_PAIRS_OF_CELLS
+from task_assignor.engine.copies.flow import Prices
+from task_assignor.engine.copies.goals import CopyGoal, CopyProblem, Room, Rows
+from task_assignor.engine.copies.placement import Copies, place_copies
 from task_assignor.engine.items import Pairs
+from task_assignor.engine.places import cells_first
+from task_assignor.engine.places.cells_first import MOST_ENTRIES
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.columns import Int64Array
 from tests.budget import examples

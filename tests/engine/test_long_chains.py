@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from task_assignor.engine.actives import allocate
+from task_assignor.engine.actives.allocation import allocate
+from task_assignor.engine.actives.problem import Problem
 from task_assignor.engine.flow import FlowError, most_flow
 from task_assignor.engine.items import Pairs
-from task_assignor.engine.problem import Problem
 
 
 def _three_neighbours(items: int, owners: int) -> tuple[np.ndarray, np.ndarray]:

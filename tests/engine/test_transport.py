@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_assignor.engine import transport
 from task_assignor.engine.flow import Arcs, CostRangeError, Network, solve
-from task_assignor.engine.transport import PlaceGains, cheapest_places
+from task_assignor.engine.places import transport
+from task_assignor.engine.places.transport import PlaceGains, cheapest_places
 
 Table = npt.NDArray[np.int64]
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine import copies, copy_at_once
-from task_assignor.engine.copy_flow import MOST_PAIRS
-from task_assignor.engine.copy_goals import CopyProblem
+from task_assignor.engine.copies import at_once as copy_at_once
+from task_assignor.engine.copies import placement as copies
+from task_assignor.engine.copies.flow import MOST_PAIRS
+from task_assignor.engine.copies.goals import CopyProblem
 from task_assignor.sdk import ApplicationState, ConfigException, StateException
 from task_assignor.utils import Goal, Placement, Skipped, SkipReason, optimize_standbys, rack_standbys
 from tests.budget import examples

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from task_assignor.engine.actives import allocate
-from task_assignor.engine.exchange import are_surely_even, exchanged
-from task_assignor.engine.problem import Problem, RackCosts
+from task_assignor.engine.actives.allocation import allocate
+from task_assignor.engine.actives.exchange import are_surely_even, exchanged
+from task_assignor.engine.actives.problem import Problem, RackCosts
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.checks import check_flag
 from task_assignor.utils.given import check_has_clients

@@ -6,8 +6,8 @@ import enum
 from collections.abc import Collection
 from typing import Final
 
-from task_assignor.engine.copy_goals import CopyGoal
-from task_assignor.engine.problem import ItemGoal
+from task_assignor.engine.actives.problem import ItemGoal
+from task_assignor.engine.copies.goals import CopyGoal
 
 
 class Goal(enum.StrEnum):

@@ -8,11 +8,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.actives import allocate, one_claim_each
+from task_assignor.engine.actives.allocation import allocate, one_claim_each
+from task_assignor.engine.actives.group_shares import Wishes, group_shares, sizes
+from task_assignor.engine.actives.problem import Bearers, ItemGoal, Problem
 from task_assignor.engine.even import even_levels
-from task_assignor.engine.group_shares import Wishes, group_shares, sizes
 from task_assignor.engine.items import Pairs, quotas, rank_within, sums
-from task_assignor.engine.problem import Bearers, ItemGoal, Problem
 from task_assignor.sdk import MISSING, ApplicationState, Role, StateColumns
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered, order_by, rows_of
 from task_assignor.sdk.columns import BoolArray, Int64Array

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from task_assignor.engine.flow import FlowError, InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, sums
-from task_assignor.engine.places import Placed, min_cost_places
-from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
+from task_assignor.engine.places.min_cost import Placed, min_cost_places
+from task_assignor.engine.places.problem import FORBIDDEN, PlacesProblem
+from task_assignor.engine.places.weighted import Overload, place_weights, relaxed
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.engine.weighted_places import Overload, place_weights, relaxed
 from task_assignor.sdk import ApplicationState, ProcessId, StateColumns
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, rows_of
 from task_assignor.sdk.columns import Int64Array

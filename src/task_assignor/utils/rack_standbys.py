@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from task_assignor.engine.copies import place_copies
-from task_assignor.engine.copy_goals import CopyProblem, Room
+from task_assignor.engine.copies.goals import CopyProblem, Room
+from task_assignor.engine.copies.placement import place_copies
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.errors import StateException
@@ -30,7 +30,7 @@ def optimize_standbys(
     """What `optimize_rack_aware_standby_tasks` does, with more to choose (KIP-925).
 
     Optimal without tags, with one tag key, and with one standby per task, as long as one flow over single clients is not too
-    large (`engine/copy_flow.py`): then of the cheapest placements it is one with the fewest moves. Else cost, bound and gap,
+    large (`engine/copies/flow.py`): then of the cheapest placements it is one with the fewest moves. Else cost, bound and gap,
     and `inexact` names `STANDBY_STATE`, and `STANDBY_COST` unless the bound is reached.
 
     Args:

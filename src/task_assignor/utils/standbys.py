@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.copies import place_copies
-from task_assignor.engine.copy_flow import Prices
-from task_assignor.engine.copy_goals import CopyProblem, Room
+from task_assignor.engine.copies.flow import Prices
+from task_assignor.engine.copies.goals import CopyProblem, Room
+from task_assignor.engine.copies.placement import place_copies
 from task_assignor.sdk import ApplicationState, AssignmentConfigs, StateColumns
 from task_assignor.sdk.arrays import csr_pairs, offsets_of, order_by
 from task_assignor.sdk.checks import check_flag

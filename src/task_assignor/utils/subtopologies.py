@@ -15,10 +15,10 @@ import numpy as np
 from task_assignor.engine.along import along
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import rank_within
-from task_assignor.engine.places import min_cost_places
-from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.engine.places.min_cost import min_cost_places
+from task_assignor.engine.places.problem import PlacesProblem
+from task_assignor.engine.places.transport import are_few_places, cheapest_of_few_places
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.engine.transport import are_few_places, cheapest_of_few_places
 from task_assignor.sdk.arrays import are_in, order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.utils.rack_costs import solver_costs

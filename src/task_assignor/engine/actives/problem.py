@@ -1,4 +1,4 @@
-"""The question that `engine/actives.py` answers, and the answer: who gets which item, and which goals were reached exactly."""
+"""The question that `engine/actives/allocation.py` answers, and the answer: who gets which item, and which goals were reached exactly."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import attrs
 import numpy as np
 
+from task_assignor.engine.actives.network import KINDS, ActivesNetwork, Best
 from task_assignor.engine.along import along, dealt
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.flow import Arcs, Network, solve
 from task_assignor.engine.items import Pairs, rank_within
-from task_assignor.engine.network import KINDS, ActivesNetwork, Best
 from task_assignor.sdk.arrays import are_in, distinct, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 

@@ -12,13 +12,13 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.classes import Classes, labels_of_lists
-from task_assignor.engine.copy_at_once import AtOnce, dealt_at_once, parts
-from task_assignor.engine.copy_deal import deal_in_cells
-from task_assignor.engine.copy_flow import Cells
-from task_assignor.engine.copy_goals import Rows, copies_of
+from task_assignor.engine.copies.at_once import AtOnce, dealt_at_once, parts
+from task_assignor.engine.copies.deal import deal_in_cells
+from task_assignor.engine.copies.flow import Cells
+from task_assignor.engine.copies.goals import Rows, copies_of
 from task_assignor.engine.items import sums
-from task_assignor.engine.places import min_cost_places
-from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.engine.places.min_cost import min_cost_places
+from task_assignor.engine.places.problem import PlacesProblem
 from task_assignor.sdk.arrays import csr_pairs, distinct, distinct_and_numbers, offsets_of
 from task_assignor.sdk.columns import Int64Array
 

@@ -1,6 +1,6 @@
 """How many items of each of many groups every owner gets, so that loads over all groups are even.
 
-Which items these are is decided in `engine/actives.py`, with a pool for each group.
+Which items these are is decided in `engine/actives/allocation.py`, with a pool for each group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Items, places, and what each item costs at each place: the question that `engine/places.py` answers."""
+"""Items, places, and what each item costs at each place: the question that `engine/places/min_cost.py` answers."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from typing import Final
 import attrs
 import numpy as np
 
+from task_assignor.engine.actives.problem import Bearers, Problem, RackCosts
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.even import Steps, even_counts, order_of_prices, prices_to_add
 from task_assignor.engine.flow import Arcs, Network, solve_face
 from task_assignor.engine.items import Pairs, sums
-from task_assignor.engine.problem import Bearers, Problem, RackCosts
 from task_assignor.sdk.arrays import are_in, distinct, numbered, order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.copy_goals import Rows
+from task_assignor.engine.copies.goals import Rows
 from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array

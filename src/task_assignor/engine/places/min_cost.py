@@ -18,10 +18,10 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.along import along
-from task_assignor.engine.cells_first import cells_come_first, split_by_cell
 from task_assignor.engine.flow import Arcs, FlowError, Network, exact_dot, solve
 from task_assignor.engine.items import NOBODY, sums
-from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.engine.places.cells_first import cells_come_first, split_by_cell
+from task_assignor.engine.places.problem import PlacesProblem
 from task_assignor.sdk.arrays import are_in, csr_pairs, distinct, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array
 

@@ -10,13 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.cells_first import racks_come_first, split_by_rack
+from task_assignor.engine.actives.network import ActivesNetwork
+from task_assignor.engine.actives.problem import Allocation, ItemGoal, Problem
+from task_assignor.engine.actives.racks_first import split_by_rack
+from task_assignor.engine.actives.state_network import StateNetwork
 from task_assignor.engine.claims import most_kept
 from task_assignor.engine.even import unit_of_prices
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
-from task_assignor.engine.network import ActivesNetwork
-from task_assignor.engine.problem import Allocation, ItemGoal, Problem
-from task_assignor.engine.state_network import StateNetwork
+from task_assignor.engine.places.cells_first import differ_too_much
 from task_assignor.sdk.columns import Int64Array
 
 MOST_CHOICES: Final = 300_000
@@ -36,7 +37,7 @@ def allocate(problem: Problem) -> Allocation:
     Only where very many items are claimed by several owners each, or have state on several, are the goals after the fewest
     claims (with costs on racks: after the shares), or from state on, not reached exactly: then each of these items looks at
     one claimant, chosen so that fewest claims are lost, or at one owner with state at a time, a few times. So it is with
-    the goals after the shares where very many items cost differently on many racks (`cells_first.py`), and with the
+    the goals after the shares where very many items cost differently on many racks (`racks_first.py`), and with the
     stateful items of owners that share bearers, where their weights have no common multiple of some thousands.
     """
     items = len(problem.is_stateful)
@@ -44,7 +45,7 @@ def allocate(problem: Problem) -> Allocation:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
     claims, inexact = problem.claims.newest(), set[ItemGoal]()
     racks = problem.racks
-    if racks is not None and racks_come_first(racks):
+    if racks is not None and differ_too_much(racks.costs):
         problem = split_by_rack(problem, racks, claims)
         claims, inexact = problem.claims, set(ItemGoal) - {ItemGoal.SHARES}
     if problem.bearers is not None and unit_of_prices(problem.weight) is None:

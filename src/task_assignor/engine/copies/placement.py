@@ -1,8 +1,8 @@
 """Copies (standbys) of items: each on owners of its own, loads even, tag values different, cheap, most where they were.
 
-One way: all copies are placed by a flow (`engine/copy_at_once.py`); then one copy of every item is freed and all of these are
-placed anew, in turn, until nothing changes. What a flow is made of is said in `engine/copy_flow.py`, the goals in
-`engine/copy_goals.py`.
+One way: all copies are placed by a flow (`engine/copies/at_once.py`); then one copy of every item is freed and all of these are
+placed anew, in turn, until nothing changes. What a flow is made of is said in `engine/copies/flow.py`, the goals in
+`engine/copies/goals.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.copy_at_once import dealt_at_once, pairs_at_once
-from task_assignor.engine.copy_cells import place_by_cells
-from task_assignor.engine.copy_deal import ascending
-from task_assignor.engine.copy_flow import MOST_PAIRS, Freed, FreedFlow, Special, TooManyPairsError, bit_count
-from task_assignor.engine.copy_goals import CopyGoal, CopyProblem, Rows, copies_of
+from task_assignor.engine.copies.at_once import dealt_at_once, pairs_at_once
+from task_assignor.engine.copies.cells import place_by_cells
+from task_assignor.engine.copies.deal import ascending
+from task_assignor.engine.copies.flow import MOST_PAIRS, Freed, FreedFlow, Special, TooManyPairsError, bit_count
+from task_assignor.engine.copies.goals import CopyGoal, CopyProblem, Rows, copies_of
 from task_assignor.sdk.columns import Int64Array
 
 MOST_NUMBER: Final = 2**63 - 1

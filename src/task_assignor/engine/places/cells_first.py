@@ -1,8 +1,8 @@
 """Items that nearly all cost differently in many cells (racks): their cells first, then who of a cell. The path for large sizes.
 
 A solver's graph has an arc for each cell in which a row costs less than elsewhere; with millions it takes minutes. Which
-cell an item goes to is found without a graph (`transport.py`), as if every item that is in the cell of its owner (or of a
-claimant) could stay there. Each cell is a problem of its own then, in which little is left to decide.
+cell an item goes to is found without a graph (`transport.py`), as if every item that is in the cell of its owner could stay
+there. Each cell is a problem of its own then, in which little is left to decide.
 """
 
 from __future__ import annotations
@@ -12,55 +12,24 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.even import even_counts
-from task_assignor.engine.items import NOBODY, Pairs, sums
-from task_assignor.engine.places_problem import PlacesProblem
-from task_assignor.engine.problem import Problem, RackCosts
+from task_assignor.engine.items import NOBODY, sums
+from task_assignor.engine.places.problem import PlacesProblem
+from task_assignor.engine.places.transport import MOST_PLACES, cheapest_of_few_places
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.engine.transport import MOST_PLACES, PlaceGains, cheapest_of_few_places, cheapest_places
-from task_assignor.sdk.arrays import distinct, distinct_and_numbers
+from task_assignor.sdk.arrays import distinct_and_numbers
 
 MOST_ENTRIES: Final = 400_000
 """Pairs of row and cell, of which the row costs less there than elsewhere, in one flow: some five seconds' work."""
 
 
-def racks_come_first(racks: RackCosts) -> bool:
-    """Whether so many items cost differently on so few racks."""
-    return len(racks.costs.entry_row) > MOST_ENTRIES and racks.costs.cells <= MOST_PLACES
-
-
-def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
-    """The problem that is left when every item has a rack: each rack is a pool, each owner has the most even share.
-
-    The racks are the cheapest for these shares, if a claim is kept on every owner of the claimant's rack.
-    """
-    low, high = problem.bounds()
-    share = even_counts(problem.weight, low, high, len(problem.is_stateful))
-    used, pool = distinct_and_numbers(racks.rack)
-    number = np.bincount(pool, share).astype(np.int64)
-    # One claimant in the rack is enough.
-    item, place = np.divmod(distinct(claims.item * len(used) + pool[claims.owner]), len(used))
-    kept = item, place, np.full(len(item), racks.move)
-    rack = cheapest_places(PlaceGains.of(racks.costs, used, kept), number, number)
-
-    def within(pairs: Pairs) -> Pairs:
-        return pairs.where(rack[pairs.item] == pool[pairs.owner])
-
-    return attrs.evolve(
-        problem,
-        claims=within(claims),
-        state=within(problem.state),
-        share=(share, share),
-        racks=None,
-        item_pool=rack,
-        owner_pool=pool,
-    )
+def differ_too_much(costs: RowCosts) -> bool:
+    """Whether so many items cost differently in so few cells."""
+    return len(costs.entry_row) > MOST_ENTRIES and costs.cells <= MOST_PLACES
 
 
 def cells_come_first(problem: PlacesProblem) -> bool:
     """Whether the problem is large and plain."""
-    is_large = len(problem.costs.entry_row) > MOST_ENTRIES and len(problem.cell_hub) <= MOST_PLACES
-    return is_large and problem.ties_stay and problem.is_plain
+    return differ_too_much(problem.costs) and problem.ties_stay and problem.is_plain
 
 
 def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:

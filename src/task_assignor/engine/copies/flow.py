@@ -1,7 +1,7 @@
 """Where freed copies go, by one flow over classes of items and cells of owners: the goals of copies in order.
 
-A cell is one owner, or owners that are alike. Who of the cell gets the copy is decided in `engine/copy_deal.py`, which
-copies are freed in `engine/copies.py`.
+A cell is one owner, or owners that are alike. Who of the cell gets the copy is decided in `engine/copies/deal.py`, which
+copies are freed in `engine/copies/placement.py`.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import Final
 import attrs
 import numpy as np
 
-from task_assignor.engine.copy_deal import deal, formers
-from task_assignor.engine.copy_flow import MOST_PAIRS, Cells, Freed, FreedFlow, Special, TooManyPairsError, bit_count
-from task_assignor.engine.copy_goals import Rows
+from task_assignor.engine.copies.deal import deal, formers
+from task_assignor.engine.copies.flow import MOST_PAIRS, Cells, Freed, FreedFlow, Special, TooManyPairsError, bit_count
+from task_assignor.engine.copies.goals import Rows
 from task_assignor.engine.flow import InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, rank_within, starts_of, sums
 from task_assignor.sdk.arrays import distinct, order_by

@@ -17,7 +17,7 @@ import numpy as np
 
 from task_assignor.engine.flow import CostRangeError, most_flow
 from task_assignor.engine.items import rank_within, sums
-from task_assignor.engine.places_problem import PlacesProblem
+from task_assignor.engine.places.problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array

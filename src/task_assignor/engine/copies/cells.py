@@ -1,6 +1,6 @@
 """Copies of very many items: cells of alike owners in place of owners, decision after decision. The path for large sizes.
 
-First who keeps what, then which tag values, then which zones (`engine/copy_zones.py`); who of a cell's owners gets a copy
+First who keeps what, then which tag values, then which zones (`engine/copies/zones.py`); who of a cell's owners gets a copy
 is dealt out.
 """
 
@@ -11,9 +11,9 @@ import itertools
 import numpy as np
 
 from task_assignor.engine.claims import most_kept
-from task_assignor.engine.copy_at_once import AtOnce
-from task_assignor.engine.copy_deal import deal, deal_in_cells
-from task_assignor.engine.copy_flow import (
+from task_assignor.engine.copies.at_once import AtOnce
+from task_assignor.engine.copies.deal import deal, deal_in_cells
+from task_assignor.engine.copies.flow import (
     Freed,
     FreedFlow,
     Prices,
@@ -21,8 +21,8 @@ from task_assignor.engine.copy_flow import (
     TooManyPairsError,
     bit_count,
 )
-from task_assignor.engine.copy_goals import Rows
-from task_assignor.engine.copy_zones import in_cheap_zones
+from task_assignor.engine.copies.goals import Rows
+from task_assignor.engine.copies.zones import in_cheap_zones
 from task_assignor.engine.flow import InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.sdk.arrays import order_by

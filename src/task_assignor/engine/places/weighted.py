@@ -1,7 +1,7 @@
 """Whole items of different weights within capacities: what they cost at least, and a placement that is good.
 
 To find the best one is NP-hard (bin packing). A flow in which items can be split gives a bound; rounded to whole items it
-is made to fit, then improved by moves and swaps. Where capacities are so tight that nothing fits, `engine/packing.py`
+is made to fit, then improved by moves and swaps. Where capacities are so tight that nothing fits, `engine/places/packing.py`
 looks for a way.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from task_assignor.engine.flow import CostRangeError
 from task_assignor.engine.items import NOBODY, sums
-from task_assignor.engine.packing import MOST_PACKED, NoPackingError, packed
-from task_assignor.engine.places import min_cost_places
-from task_assignor.engine.places_problem import FORBIDDEN, PlacesProblem
+from task_assignor.engine.places.min_cost import min_cost_places
+from task_assignor.engine.places.packing import MOST_PACKED, NoPackingError, packed
+from task_assignor.engine.places.problem import FORBIDDEN, PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
 from task_assignor.sdk.arrays import csr_pairs, distinct_and_numbers, offsets_of, order_by
 from task_assignor.sdk.columns import Int64Array

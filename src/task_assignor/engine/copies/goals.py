@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from task_assignor.engine.classes import Classes
-from task_assignor.engine.copy_flow import WORD, Bits, Cells, Prices, bit_count
+from task_assignor.engine.copies.flow import WORD, Bits, Cells, Prices, bit_count
 from task_assignor.engine.even import even_levels
 from task_assignor.engine.items import NOBODY, Pairs, rank_within
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers, order_by, rows_of

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.copy_goals import copy_bounds
+from task_assignor.engine.actives.network import Bounds
+from task_assignor.engine.actives.problem import Problem
+from task_assignor.engine.copies.goals import copy_bounds
 from task_assignor.engine.even import even_counts, even_levels, is_more_even
-from task_assignor.engine.network import Bounds
-from task_assignor.engine.problem import Problem
 from task_assignor.sdk.arrays import order_by, rows_of
 from task_assignor.sdk.columns import Int64Array
 

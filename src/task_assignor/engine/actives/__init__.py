@@ -1,0 +1,1 @@
+"""Who gets which item: two flows, and what is around them."""

@@ -1,0 +1,1 @@
+"""Copies (standbys) of items: each on owners of its own."""
