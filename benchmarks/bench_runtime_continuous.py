@@ -220,9 +220,9 @@ def _run(rate: int, seconds: float, kills: bool, piece_s: float, start_method: A
     import numpy as np
 
     from task_assignor.runtime import BatchesCommitted, LocalProcessLauncher, Rebalanced, RunEvent
-    from task_assignor.runtime.commits import CommitLog
-    from task_assignor.runtime.outputs import committed_outputs
-    from task_assignor.runtime.run_folder import RunLayout, open_committed
+    from task_assignor.runtime.run_folder.commits import CommitLog
+    from task_assignor.runtime.run_folder.layout import RunLayout, open_committed
+    from task_assignor.runtime.run_folder.outputs import committed_outputs
     from task_assignor.sdk import TaskId
 
     launcher = LocalProcessLauncher(start_method=start_method)

@@ -250,7 +250,7 @@ def _write(servers: str, topic: str, rows: int, seed: int, partitions: int) -> N
     from confluent_kafka import Producer
 
     from task_assignor.kafka.topics import JsonSerde
-    from task_assignor.runtime.keys import partitions_of
+    from task_assignor.runtime.arrow.keys import partitions_of
 
     random = np.random.default_rng(seed)
     ids = random.integers(0, KEYS, rows)
@@ -338,7 +338,7 @@ def _produce(servers: str, job: str, rate: int, seconds: float, partitions: int)
     import pyarrow as pa
     from confluent_kafka import Producer
 
-    from task_assignor.runtime.keys import partitions_of
+    from task_assignor.runtime.arrow.keys import partitions_of
 
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
     ids = np.arange(2 * rate)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from task_assignor.runtime import read_output
-from task_assignor.runtime.run_log import read_log
 from task_assignor.runtime.storage import LocalStorage
+from task_assignor.runtime.watching.run_log import read_log
 from tests.cli.conftest import Runner
 
 COMMAND = [sys.executable, "-m", "task_assignor", "run"]

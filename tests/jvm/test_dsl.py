@@ -17,7 +17,7 @@ import attrs
 import numpy as np
 import pytest
 
-from task_assignor.runtime.merging import crossings, times_so_far
+from task_assignor.runtime.arrow.merging import crossings, times_so_far
 from tests.budget import examples, requested_examples
 from tests.jvm.dsl import Out, Place, Row, Scenario, Step, kafka, ours, random_scenario
 from tests.jvm.jvm import Jvm

@@ -100,18 +100,24 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 
 def test_every_module_that_the_architecture_names_exists() -> None:
-    """Paths below the package or the checkout; in the table of the runtime, modules by their names."""
+    """Paths below the package or the checkout."""
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     package = ROOT / "src/task_assignor"
     paths = re.findall(r"`([\w*/]+\.(?:py|java))`", text)
     assert len(paths) > 30
     assert [path for path in paths if not any([*root.glob(path)] for root in (package, ROOT))] == []
+
+
+def test_the_architecture_names_every_module_of_the_runtime() -> None:
+    """Each in its room, in the order in which they may import."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     table = text.split("### Inside the runtime")[1].split("\n## ")[0]
-    named = {name for row in re.findall(r"^\|(.*?)\|", table, re.MULTILINE) for name in re.findall(r"`([\w.]+)`", row)}
-    assert len(named) > 30
-    runtime = package / "runtime"
-    modules = {".".join(path.relative_to(runtime).with_suffix("").parts) for path in runtime.rglob("*.py")}
-    assert named - modules == set()
+    room, named = "", set()
+    for first, second in re.findall(r"^\|(.*?)\|(.*?)\|", table, re.MULTILINE):
+        room = "" if "—" in first else "".join(re.findall(r"`([\w/]+)`", first)) or room
+        named |= {f"{room}/{module}.py".lstrip("/") for module in re.findall(r"`(\w+)`", second)}
+    runtime = ROOT / "src/task_assignor/runtime"
+    assert named == {path.relative_to(runtime).as_posix() for path in runtime.rglob("[!_]*.py")}
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:

@@ -47,7 +47,7 @@ from task_assignor.runtime import (
     Topology,
     write_topic,
 )
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk import StreamsException
 from tests.runtime.chaos_acts import DriverDied, Trouble, send
 from tests.runtime.chaos_files import Damage, lose

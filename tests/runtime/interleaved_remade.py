@@ -11,8 +11,8 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException, append_topic, delete_records, write_topic
-from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.storage import open_document
+from task_assignor.runtime.topics import versions
 from tests.runtime.interleaved_topics import DISK, PARTITIONS, ROOT, TOPIC, TopicsWorld, number_of
 
 _FOREVER: Final = 1 << 60

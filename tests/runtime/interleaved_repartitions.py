@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 import pyarrow as pa
 
 from task_assignor.runtime import CommitLogException, CorruptLogException
+from task_assignor.runtime.machines.coordinator.repartitions import Repartitions
 from task_assignor.runtime.machines.records import CommitRecord, RoutedFile, TaskCommit
-from task_assignor.runtime.machines.repartitions import Repartitions
-from task_assignor.runtime.repartition import RepartitionLog
-from task_assignor.runtime.run_folder import RunLayout
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.run_folder.layout import RunLayout
+from task_assignor.runtime.tasks.repartition import RepartitionLog
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk import TaskId
 from tests.runtime.interleaved_runs import PARTITIONS, REPLACED, RUN, Coordinator, RunWorld, rows_of
 

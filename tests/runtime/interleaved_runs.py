@@ -11,10 +11,9 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime import CommitLogException, CorruptLogException, list_markers, read_output
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import SavedProgress
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.repartitions import Repartitions
 from task_assignor.runtime.machines.records import (
     CommitRecord,
     FileRef,
@@ -27,10 +26,11 @@ from task_assignor.runtime.machines.records import (
     TaskSnapshot,
     part_path,
 )
-from task_assignor.runtime.machines.repartitions import Repartitions
-from task_assignor.runtime.manifests import Manifests, manifest_name
-from task_assignor.runtime.outputs import committed_files, committed_outputs
-from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
+from task_assignor.runtime.run_folder.commits import CommitLog
+from task_assignor.runtime.run_folder.compaction import Upkeep
+from task_assignor.runtime.run_folder.layout import APPLICATION, RunDescription, RunLayout
+from task_assignor.runtime.run_folder.manifests import Manifests, manifest_name
+from task_assignor.runtime.run_folder.outputs import committed_files, committed_outputs
 from task_assignor.runtime.storage import as_arrow, as_document, open_arrow, open_document
 from task_assignor.sdk import TaskId
 from tests.runtime.interleaving import Actor, World

@@ -19,15 +19,15 @@ from task_assignor.runtime import (
     TopicException,
     append_topic,
     delete_records,
-    topic_changes,
-    topic_writing,
-    topics,
     write_topic,
 )
-from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.storage import open_document
-from task_assignor.runtime.topic_names import lists_folder, version_name
-from task_assignor.runtime.topics import list_topics
+from task_assignor.runtime.topics import changes as topic_changes
+from task_assignor.runtime.topics import topic as topics
+from task_assignor.runtime.topics import versions
+from task_assignor.runtime.topics import writing as topic_writing
+from task_assignor.runtime.topics.names import lists_folder, version_name
+from task_assignor.runtime.topics.topic import list_topics
 from tests.runtime.interleaving import World
 from tests.runtime.support import make_former
 

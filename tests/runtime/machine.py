@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from task_assignor.runtime import FileRef, Seal
-from task_assignor.runtime.machines.client import (
+from task_assignor.runtime.machines.client.machine import (
     ClientMachine,
 )
-from task_assignor.runtime.machines.client_task import (
+from task_assignor.runtime.machines.client.task import (
     Job,
     JobKind,
     Restore,
 )
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.values import (
     ClientEvent,
     ClientInstruction,
     Connected,

@@ -10,14 +10,14 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from task_assignor.runtime import SubTopology, TopicSpec, Topology
-from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.arrow.merging import rows_up_to_boundary, times_so_far
+from task_assignor.runtime.arrow.times import times_of
 from task_assignor.runtime.machines.protocol import START, TaskOrder
-from task_assignor.runtime.merging import rows_up_to_boundary, times_so_far
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.store import Store
-from task_assignor.runtime.task_input import TaskInput
-from task_assignor.runtime.task_processors import TaskProcessors
-from task_assignor.runtime.times import times_of
+from task_assignor.runtime.tasks.task_input import TaskInput
+from task_assignor.runtime.tasks.task_processors import TaskProcessors
+from task_assignor.runtime.topology.context import TaskContext
+from task_assignor.runtime.topology.processor import Processor
 from task_assignor.sdk import TaskId
 
 

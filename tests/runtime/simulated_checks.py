@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.coordinator_values import (
+from task_assignor.runtime.machines.coordinator.machine import Coordinator
+from task_assignor.runtime.machines.coordinator.values import (
     AskAssignor,
     AssignorAnswered,
     ConnectionLost,
@@ -26,6 +25,7 @@ from task_assignor.runtime.machines.coordinator_values import (
 from task_assignor.runtime.machines.events import ClientLost, ResultRefused
 from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, Process, Stop, TaskFailed, TaskOrder, ToClient
 from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_outputs import check_outputs
 from tests.runtime.simulated_work import RUN, Connection, lineage_of

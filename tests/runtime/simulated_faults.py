@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import ClientException, CommitLogException, TopicException
-from task_assignor.runtime.machines.client_task import Share, ShareDone, SnapshotFailed
-from task_assignor.runtime.machines.client_values import LeaveRequested
-from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.coordinator_values import (
+from task_assignor.runtime.machines.client.task import Share, ShareDone, SnapshotFailed
+from task_assignor.runtime.machines.client.values import LeaveRequested
+from task_assignor.runtime.machines.coordinator.machine import Coordinator
+from task_assignor.runtime.machines.coordinator.values import (
     Abandoned,
     AskAssignor,
     AssignorAnswered,
@@ -31,6 +30,7 @@ from task_assignor.runtime.machines.coordinator_values import (
 )
 from task_assignor.runtime.machines.protocol import TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
+from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.sdk import StreamsException
 from tests.runtime.simulated_leader import WhimsicalLeader, answer_of
 from tests.runtime.simulated_log import take

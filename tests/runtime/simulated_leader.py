@@ -13,7 +13,7 @@ from task_assignor.group import (
     GroupLeader,
     GroupRebalance,
 )
-from task_assignor.runtime.machines.coordinator_values import AskAssignor
+from task_assignor.runtime.machines.coordinator.values import AskAssignor
 from task_assignor.sdk import ApplicationStateBuilder, AssignmentConfigs, ProcessId, StreamsException, TaskId, TaskInfo
 
 ACCEPTABLE_LAG = 5

@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from task_assignor.runtime.checkpoints import commit_name
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import SavedProgress
-from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.coordinator_values import Abandoned, Finished
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.coordinator.machine import Coordinator
+from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.repartitions import Repartitions
+from task_assignor.runtime.machines.coordinator.values import Abandoned, Finished
 from task_assignor.runtime.machines.records import CommitRecord
-from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.machines.topic_time import Writers
+from task_assignor.runtime.run_folder.checkpoints import commit_name
+from task_assignor.runtime.run_folder.commits import CommitLog
+from task_assignor.runtime.run_folder.compaction import Upkeep
 from task_assignor.runtime.storage import as_document
 from task_assignor.sdk import StreamsException
 from tests.runtime.simulated_checks import check_commit

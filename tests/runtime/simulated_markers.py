@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from task_assignor.runtime.machines.coordinator_values import EndsMoved, MarkerWanted
+from task_assignor.runtime.machines.coordinator.values import EndsMoved, MarkerWanted
 from task_assignor.runtime.machines.events import MarkerRefused
 from task_assignor.runtime.machines.records import CommitRecord
 from tests.runtime.simulated_outputs import Rows

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.compaction import Compaction, Upkeep
+from task_assignor.runtime.machines.coordinator.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.output_files import OutputFiles
-from task_assignor.runtime.machines.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.records import Seal
+from task_assignor.runtime.run_folder.commits import CommitLog
+from task_assignor.runtime.run_folder.compaction import Compaction, Upkeep
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_storage import MemoryStorage
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from task_assignor.runtime.machines.coordinator_orders import OpenOrder
-from task_assignor.runtime.machines.coordinator_values import CoordinatorEvent, FromClient, PermitRenewed
+from task_assignor.runtime.machines.coordinator.orders import OpenOrder
+from task_assignor.runtime.machines.coordinator.values import CoordinatorEvent, FromClient, PermitRenewed
 from task_assignor.runtime.machines.protocol import GivenBack, TaskDone
 from task_assignor.sdk import TaskId
 

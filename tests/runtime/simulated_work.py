@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import attrs
 import msgspec
 
-from task_assignor.runtime.machines.client import ClientMachine
-from task_assignor.runtime.machines.client_task import Job, JobKind, Restore, Share, SnapshotFailed, SnapshotWritten
-from task_assignor.runtime.machines.client_values import NothingYet, Outcome, StateLost
+from task_assignor.runtime.machines.client.machine import ClientMachine
+from task_assignor.runtime.machines.client.task import Job, JobKind, Restore, Share, SnapshotFailed, SnapshotWritten
+from task_assignor.runtime.machines.client.values import NothingYet, Outcome, StateLost
 from task_assignor.runtime.machines.encoding import encode, reader_of
 from task_assignor.runtime.machines.protocol import (
     START,

@@ -13,8 +13,8 @@ from functools import partial
 
 from task_assignor.group import GroupLeader, SubTopologyShape, make_tasks
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.machines.client_task import Job, JobKind, Share
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.task import Job, JobKind, Share
+from task_assignor.runtime.machines.client.values import (
     Answered,
     ClientEvent,
     ClientInstruction,
@@ -31,7 +31,7 @@ from task_assignor.runtime.machines.client_values import (
     SendToCoordinator,
     StartHeartbeats,
 )
-from task_assignor.runtime.machines.coordinator_values import (
+from task_assignor.runtime.machines.coordinator.values import (
     Announce,
     AskAssignor,
     AssignorAnswered,

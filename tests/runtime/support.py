@@ -32,8 +32,8 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.storage import LocalStorage, Storage, as_document, open_document
-from task_assignor.runtime.topic_names import version_name
-from task_assignor.runtime.topic_versions import FORMER_FORMAT_VERSION
+from task_assignor.runtime.topics.names import version_name
+from task_assignor.runtime.topics.versions import FORMER_FORMAT_VERSION
 from task_assignor.sdk import StreamsConfig
 
 STICKY = "task_assignor.builtin_assignors.StickyTaskAssignor"

@@ -32,7 +32,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime.processors import windowed_aggregation
 from task_assignor.runtime.processors.aggregates import Group
 from task_assignor.runtime.processors.windows import Windows
-from task_assignor.runtime.sub_topology import factory_name, processor_name
+from task_assignor.runtime.topology.sub_topology import factory_name, processor_name
 from tests.budget import examples
 from tests.runtime.memory_task import MemoryTask, table_of
 

@@ -35,11 +35,11 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json, letters_of
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.fetched import Unreadable
-from task_assignor.runtime.task_input import TaskInput
-from task_assignor.runtime.task_processors import TaskProcessors
+from task_assignor.runtime.tasks.task_input import TaskInput
+from task_assignor.runtime.tasks.task_processors import TaskProcessors
+from task_assignor.runtime.topics.fetched import Unreadable
+from task_assignor.runtime.topology.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json, letters_of
 from task_assignor.sdk import TaskId
 from tests.runtime.support import application
 
@@ -424,7 +424,7 @@ def test_the_log_tells_of_many_records_once_a_minute(
 ) -> None:
     """It was a line for each."""
     now = 100.0
-    monkeypatch.setattr("task_assignor.runtime.bad_records.time.monotonic", lambda: now)
+    monkeypatch.setattr("task_assignor.runtime.topology.bad_records.time.monotonic", lambda: now)
     context = _context("skip", OneOutput)
 
     def lines(about: str) -> list[str]:

@@ -15,8 +15,8 @@ import attrs
 import pytest
 
 from task_assignor.runtime import ClientException
-from task_assignor.runtime.machines.client_values import Disconnected
-from task_assignor.runtime.machines.coordinator_values import ConnectionLost, FromClient
+from task_assignor.runtime.machines.client.values import Disconnected
+from task_assignor.runtime.machines.coordinator.values import ConnectionLost, FromClient
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import Refused, ToClient
 from task_assignor.runtime.shells import transport

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from task_assignor.runtime import InvalidTransitionException, Seal
-from task_assignor.runtime.machines.client import (
+from task_assignor.runtime.machines.client.machine import (
     MAX_LOSSES,
     ClientMachine,
 )
-from task_assignor.runtime.machines.client_task import (
+from task_assignor.runtime.machines.client.task import (
     ClientTask,
     Job,
     JobKind,
@@ -25,7 +25,7 @@ from task_assignor.runtime.machines.client_task import (
     SnapshotWritten,
     TaskState,
 )
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.values import (
     Answered,
     ClientEvent,
     ClientPhase,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.values import (
     ClientEvent,
     Connect,
     Connected,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from task_assignor.runtime.machines.client_task import (
+from task_assignor.runtime.machines.client.task import (
     Job,
     JobKind,
 )
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.values import (
     ClientInstruction,
     Connected,
     Disconnected,

@@ -25,10 +25,10 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.checkpoints import Checkpoints, Written
-from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
-from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
+from task_assignor.runtime.run_folder.checkpoints import Checkpoints, Written
+from task_assignor.runtime.run_folder.compaction import Upkeep
+from task_assignor.runtime.run_folder.layout import APPLICATION, RunDescription, RunLayout
 from task_assignor.runtime.storage import as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.support import application, commit_file, count_topology

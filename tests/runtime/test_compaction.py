@@ -33,12 +33,12 @@ from task_assignor.runtime import (
     output_schema,
     read_output,
 )
-from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import SavedFile, SavedProgress, SavedRepartition
 from task_assignor.runtime.machines.output_files import OutputFiles, merged_at
 from task_assignor.runtime.machines.records import RoutedFile, Seal
-from task_assignor.runtime.manifests import Manifests
-from task_assignor.runtime.run_folder import APPLICATION, RunDescription, RunLayout
+from task_assignor.runtime.run_folder.compaction import Upkeep
+from task_assignor.runtime.run_folder.layout import APPLICATION, RunDescription, RunLayout
+from task_assignor.runtime.run_folder.manifests import Manifests
 from task_assignor.runtime.storage import PARQUET, Data, LocalStorage, as_arrow, as_document, as_parquet
 from task_assignor.sdk import TaskId
 from tests.runtime.support import (

@@ -31,10 +31,10 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.log import Log
 from task_assignor.runtime.shells.signals import stopping_on_signals, unbroken
 from task_assignor.runtime.shells.watcher import Moved, Watcher
-from task_assignor.runtime.topics import Topic
+from task_assignor.runtime.tasks.log import Log
+from task_assignor.runtime.topics.topic import Topic
 from task_assignor.sdk import ConfigException
 from tests.runtime.support import (
     AFTER_MS,
@@ -481,7 +481,7 @@ def test_a_topic_that_was_written_anew_is_noticed_whatever_its_version(
     assert topic.end_offsets() == [1]
     (tmp_path / "a").rename(tmp_path / "gone")
     write_topic(tmp_path, "a", rows, partitions=1, key="key")
-    monkeypatch.setattr("task_assignor.runtime.topics._LOOK_INSIDE_S", 0)
+    monkeypatch.setattr("task_assignor.runtime.topics.topic._LOOK_INSIDE_S", 0)
     with pytest.raises(TopicException, match="written anew"):
         topic.refresh()
     assert Topic.open(tmp_path, "a").end_offsets() == [1]

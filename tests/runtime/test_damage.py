@@ -33,13 +33,13 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.machines.client_task import Restore
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.client.task import Restore
+from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.protocol import START
-from task_assignor.runtime.run_folder import APPLICATION, RunLayout, read_application
+from task_assignor.runtime.run_folder.layout import APPLICATION, RunLayout, read_application
 from task_assignor.runtime.storage.content import as_document, corrupt
 from task_assignor.runtime.storage.local import LocalStorage
-from task_assignor.runtime.task import StreamTask, TaskEnvironment
+from task_assignor.runtime.tasks.task import StreamTask, TaskEnvironment
 from task_assignor.sdk import StreamsException, TaskId
 from tests.budget import examples
 from tests.runtime.support import (

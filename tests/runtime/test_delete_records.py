@@ -24,12 +24,11 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime import topic_changes as changes
-from task_assignor.runtime import topic_versions as versions
-from task_assignor.runtime.keys import partitions_of
+from task_assignor.runtime.arrow.keys import partitions_of
 from task_assignor.runtime.storage import LocalStorage
-from task_assignor.runtime.topic_names import lists_folder
-from task_assignor.runtime.topic_versions import FORMER_FORMAT_VERSION, KEPT_VERSIONS
+from task_assignor.runtime.topics import changes, versions
+from task_assignor.runtime.topics.names import lists_folder
+from task_assignor.runtime.topics.versions import FORMER_FORMAT_VERSION, KEPT_VERSIONS
 from tests.runtime.support import (
     application,
     change_description,
@@ -242,7 +241,7 @@ class _Interrupted(LocalStorage):
 def test_what_an_interrupted_call_left_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path, 40, partitions=1)
     with monkeypatch.context() as patch:
-        patch.setattr("task_assignor.runtime.topic_changes.topics_storage", _Interrupted)
+        patch.setattr("task_assignor.runtime.topics.changes.topics_storage", _Interrupted)
         with pytest.raises(KeyboardInterrupt):
             delete_records(tmp_path, "t", {0: 20})
     assert (len(_files(tmp_path, 0)), Topic.open(tmp_path, "t").start_offsets()) == (4, [20])

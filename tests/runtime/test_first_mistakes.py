@@ -25,7 +25,7 @@ from task_assignor.runtime import (
     WindowedJoin,
     write_topic,
 )
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk import ConfigException
 from tests.runtime.support import application, count_topology
 

@@ -31,7 +31,7 @@ from task_assignor.runtime import (
     WindowedAggregation,
     write_topic,
 )
-from task_assignor.runtime.frames import cast_exactly
+from task_assignor.runtime.arrow.frames import cast_exactly
 from tests.runtime.support import QUICK, application
 from tests.runtime.test_derived import EVEN
 from tests.runtime.test_forwarded import NUMBER, lookup

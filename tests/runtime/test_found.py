@@ -12,9 +12,9 @@ from task_assignor.runtime import write_topic
 from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.machines.records import FileRef
-from task_assignor.runtime.results import Found, Made, TaskResults
-from task_assignor.runtime.task import StreamTask, TaskEnvironment
-from task_assignor.runtime.topics import Topic
+from task_assignor.runtime.tasks.results import Found, Made, TaskResults
+from task_assignor.runtime.tasks.task import StreamTask, TaskEnvironment
+from task_assignor.runtime.topics.topic import Topic
 from task_assignor.sdk import TaskId
 from tests.runtime.support import count_topology
 

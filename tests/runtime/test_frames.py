@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, WindowStoreSpec, append_topic, write_topic
-from task_assignor.runtime.disk import disk_errors
-from task_assignor.runtime.frames import exact_array, in_own_memory, taken, to_frame, valid
+from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, taken, to_frame, valid
 from task_assignor.runtime.processors.columns import as_type, from_frame, plain
 from task_assignor.runtime.storage.content import as_one_file, not_in_parquet
+from task_assignor.runtime.storage.disk import disk_errors
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -135,7 +135,7 @@ def test_values_whose_types_arrow_takes_whole_are_not_compared_one_by_one(
     value: object, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with lists and structs took many times as long to convert as Arrow needs."""
-    monkeypatch.setattr("task_assignor.runtime.frames._is_same", None)
+    monkeypatch.setattr("task_assignor.runtime.arrow.frames._is_same", None)
     assert exact_array([value, None], kind).to_pylist() == [value, None]
 
 

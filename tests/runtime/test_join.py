@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import BadRecordException, DeadLetters, LateRecordException, TopicSpec, WindowedJoin
-from task_assignor.runtime.bad_records import LeftOut
 from task_assignor.runtime.processors.matching import TimedRows
+from task_assignor.runtime.topology.bad_records import LeftOut
 from tests.budget import examples
 from tests.runtime.memory_task import MemoryTask, table_of
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import TopicException, murmur2, partitions_of
-from task_assignor.runtime.keys import key_type_name, murmur2_many, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.arrow.keys import key_type_name, murmur2_many, serialise_keys, timestamps_in_ms
 from tests.budget import examples
 
 # org.apache.kafka.common.utils.UtilsTest#testMurmur2

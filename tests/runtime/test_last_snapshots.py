@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from task_assignor.runtime import SnapshotsLeftOut
-from task_assignor.runtime.machines.client_snapshots import MAX_CHANGES, SnapshotPlan
-from task_assignor.runtime.machines.client_task import Job, JobKind, SnapshotWritten
-from task_assignor.runtime.machines.client_values import End, HeartbeatDue, JobDone, Received, RunJob, SendToCoordinator
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
+from task_assignor.runtime.machines.client.snapshots import MAX_CHANGES, SnapshotPlan
+from task_assignor.runtime.machines.client.task import Job, JobKind, SnapshotWritten
+from task_assignor.runtime.machines.client.values import End, HeartbeatDue, JobDone, Received, RunJob, SendToCoordinator
+from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase
 from task_assignor.runtime.machines.protocol import (
     START,
     Assign,

@@ -38,8 +38,8 @@ from task_assignor.runtime import (
     pickle_bootstrap,
 )
 from task_assignor.runtime.blame import line_to_blame
-from task_assignor.runtime.machines.client_task import Job, JobKind
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.task import Job, JobKind
+from task_assignor.runtime.machines.client.values import (
     ClientEvent,
     ClientInstruction,
     End,
@@ -47,14 +47,14 @@ from task_assignor.runtime.machines.client_values import (
     Outcome,
     RunJob,
 )
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
+from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, ClientLost
 from task_assignor.runtime.shells import heartbeat, local
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.heartbeat import Heartbeats
 from task_assignor.runtime.shells.local import FORKED
-from task_assignor.runtime.topics import FolderTopics
+from task_assignor.runtime.topics.topic import FolderTopics
 from task_assignor.sdk import ConfigException, HostInfo, StreamsException, TaskId
 from tests.runtime.support import PATIENCE_S, QUICK, Watch, application, join_topology, settings, write_streams
 from tests.runtime.trouble import SpeechlessError, Troubled

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from task_assignor.runtime.machines.client_task import Job, JobKind
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.leftovers import Leftovers
+from task_assignor.runtime.machines.client.task import Job, JobKind
+from task_assignor.runtime.machines.client.values import (
     ClientEvent,
     ClientInstruction,
     Connected,
@@ -16,7 +17,6 @@ from task_assignor.runtime.machines.client_values import (
     RunJob,
     SendToCoordinator,
 )
-from task_assignor.runtime.machines.leftovers import Leftovers
 from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Stop, TaskClosed, Welcome
 from task_assignor.sdk import TaskId
 from tests.runtime.machine import HELLO, A, B, Machine, a_member, assign

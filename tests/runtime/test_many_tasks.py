@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import Processor, SubTopology, TaskContext, Topology
-from task_assignor.runtime.machines.client import ClientMachine
-from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.client.machine import ClientMachine
+from task_assignor.runtime.machines.coordinator.machine import Coordinator
+from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.sdk import TaskId
 from tests.runtime.simulation import World
 

@@ -28,12 +28,12 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.machines.checkpoint import Checkpoint
-from task_assignor.runtime.machines.coordinator_commits import Commits
-from task_assignor.runtime.machines.coordinator_members import Members
-from task_assignor.runtime.machines.coordinator_orders import Orders
-from task_assignor.runtime.machines.coordinator_values import Announce, StoreCommit
-from task_assignor.runtime.machines.markers import Markers
-from task_assignor.runtime.machines.progress import KEPT_MARKERS, Progress
+from task_assignor.runtime.machines.coordinator.commits import Commits
+from task_assignor.runtime.machines.coordinator.markers import Markers
+from task_assignor.runtime.machines.coordinator.members import Members
+from task_assignor.runtime.machines.coordinator.orders import Orders
+from task_assignor.runtime.machines.coordinator.progress import KEPT_MARKERS, Progress
+from task_assignor.runtime.machines.coordinator.values import Announce, StoreCommit
 from task_assignor.runtime.machines.protocol import Hello, Position, TaskResult
 from task_assignor.runtime.machines.records import Marker, TaskCommit
 from task_assignor.sdk import ConfigException, TaskId

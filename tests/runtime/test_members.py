@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from task_assignor.group import ClientAssignment
-from task_assignor.runtime.machines.coordinator_members import Member, Members
-from task_assignor.runtime.machines.coordinator_orders import Orders
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, Tick
+from task_assignor.runtime.machines.coordinator.members import Member, Members
+from task_assignor.runtime.machines.coordinator.orders import Orders
+from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase, Tick
 from task_assignor.runtime.machines.events import TaskStalled
-from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, TaskResult, Work
 from task_assignor.runtime.machines.records import ClientTasks, FileRef, Seal, TaskCommit, changelog_path
 from task_assignor.runtime.options import RuntimeOptions

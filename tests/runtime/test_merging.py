@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.runtime import KeyValueStoreSpec, SubTopology, Topology, write_topic
-from task_assignor.runtime.merging import crossings, merged, places, rows_up_to_boundary, times_so_far
-from task_assignor.runtime.times import FARTHEST_MS, NO_TIME, times_of
+from task_assignor.runtime.arrow.merging import crossings, merged, places, rows_up_to_boundary, times_so_far
+from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME, times_of
 from tests.budget import examples
 from tests.runtime.support import QUICK, PriceAtOrder, application, stream
 

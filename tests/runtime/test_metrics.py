@@ -38,11 +38,11 @@ from task_assignor.runtime import (
     TaskRestored,
     TaskStalled,
     TopicException,
-    metrics_export,
     metrics_in_file,
     metrics_on_port,
     metrics_to_opentelemetry,
 )
+from task_assignor.runtime.watching import metrics_export
 from task_assignor.sdk import ConfigException, TaskId
 from tests.runtime.support import application, join_topology, write_streams
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from task_assignor.runtime.keys import partitions_of
-from task_assignor.runtime.partitioners import Partitioners
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.arrow.keys import partitions_of
+from task_assignor.runtime.topics.partitioners import Partitioners
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk import once
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task_assignor.runtime import CommitLogException
-from task_assignor.runtime.machines.patience import Patience
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.arrow.merging import merged, rows_up_to_boundary, times_so_far
+from task_assignor.runtime.machines.coordinator.patience import Patience
+from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.records import TaskCommit
-from task_assignor.runtime.merging import merged, rows_up_to_boundary, times_so_far
 from task_assignor.sdk import TaskId
 
 TASK = TaskId(0, 0)

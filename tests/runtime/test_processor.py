@@ -29,11 +29,11 @@ from task_assignor.runtime import (
     TopologyException,
     write_topic,
 )
-from task_assignor.runtime.bad_records import LeftOut
 from task_assignor.runtime.machines.protocol import START, TaskOrder
-from task_assignor.runtime.rows import exact_table
-from task_assignor.runtime.task_input import TaskInput
-from task_assignor.runtime.task_processors import TaskProcessors
+from task_assignor.runtime.tasks.task_input import TaskInput
+from task_assignor.runtime.tasks.task_processors import TaskProcessors
+from task_assignor.runtime.topology.bad_records import LeftOut
+from task_assignor.runtime.topology.rows import exact_table
 from task_assignor.sdk import TaskId
 
 

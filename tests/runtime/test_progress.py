@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import CommitLogException, CommitRecord, TaskCommit
 from task_assignor.runtime.machines.checkpoint import Checkpoint
+from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.encoding import encode
-from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Position
 from task_assignor.runtime.machines.records import FileRef, Seal, TaskSnapshot
 from task_assignor.sdk import TaskId

@@ -14,10 +14,10 @@ from task_assignor.runtime import (
     RunEvent,
     RunStopping,
 )
-from task_assignor.runtime.manifests import Manifests
-from task_assignor.runtime.metrics import Metrics
-from task_assignor.runtime.recorder import Recorder
-from task_assignor.runtime.run_log import RunLog, read_log
+from task_assignor.runtime.run_folder.manifests import Manifests
+from task_assignor.runtime.watching.metrics import Metrics
+from task_assignor.runtime.watching.recorder import Recorder
+from task_assignor.runtime.watching.run_log import RunLog, read_log
 from task_assignor.sdk import TaskId
 from tests.runtime.simulated_storage import MemoryStorage
 

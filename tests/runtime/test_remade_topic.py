@@ -14,11 +14,9 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import Topic, TopicException, append_topic, delete_records, list_topics, write_topic
-from task_assignor.runtime import topic_changes as changes
-from task_assignor.runtime import topic_versions as versions
-from task_assignor.runtime import topic_writing as writing
 from task_assignor.runtime.storage import LocalStorage
-from task_assignor.runtime.topic_names import herald_name, look_at_names, version_name
+from task_assignor.runtime.topics import changes, versions, writing
+from task_assignor.runtime.topics.names import herald_name, look_at_names, version_name
 from tests.runtime.support import description, make_former
 
 

@@ -34,11 +34,11 @@ from task_assignor.runtime import (
     read_output,
 )
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
+from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.repartitions import Repartitions
 from task_assignor.runtime.machines.encoding import decode, encode
-from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import CommitRecord, FileRef, RoutedFile, Seal, TaskCommit
-from task_assignor.runtime.machines.repartitions import Repartitions
-from task_assignor.runtime.topics import Topic
+from task_assignor.runtime.topics.topic import Topic
 from task_assignor.sdk import TaskId
 from tests.runtime.support import (
     AFTER_MS,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from task_assignor.runtime import CommitLog, CommitLogException, committed_files, read_output
-from task_assignor.runtime.checkpoints import commit_name
-from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
+from task_assignor.runtime.run_folder.checkpoints import commit_name
+from task_assignor.runtime.run_folder.compaction import Upkeep
 from task_assignor.runtime.storage import Data, LocalStorage
 from tests.runtime.test_commits import Folder, _rows
 

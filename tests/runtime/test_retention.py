@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from task_assignor.runtime import BatchesCommitted, ClientSpec, CommitLog, append_topic, committed_files, write_topic
-from task_assignor.runtime.compaction import Upkeep
 from task_assignor.runtime.machines.checkpoint import Checkpoint
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Change, Position, position_of
 from task_assignor.runtime.machines.records import (
     FileRef,
@@ -24,7 +23,8 @@ from task_assignor.runtime.machines.records import (
     changelog_path,
     part_path,
 )
-from task_assignor.runtime.retention import Orphans, obsolete, orphans
+from task_assignor.runtime.run_folder.compaction import Upkeep
+from task_assignor.runtime.run_folder.retention import Orphans, obsolete, orphans
 from task_assignor.sdk import TaskId
 from tests.runtime.support import QUICK, Watch, application, count_topology, stream
 from tests.runtime.test_compaction import Run

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from task_assignor.runtime import RunResult, run_log
-from task_assignor.runtime.run_log import RunLog, list_states, read_log
+from task_assignor.runtime import RunResult
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.runtime.storage.base import Data
+from task_assignor.runtime.watching import run_log
+from task_assignor.runtime.watching.run_log import RunLog, list_states, read_log
 from task_assignor.sdk import ApplicationStateBuilder, iter_states, read_state
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.support import QUICK, application, count_topology, join_topology, write_streams

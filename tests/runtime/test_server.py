@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task_assignor.runtime.machines.coordinator_values import (
+from task_assignor.runtime.machines.coordinator.values import (
     CoordinatorEvent,
     CoordinatorInstruction,
     CoordinatorPhase,

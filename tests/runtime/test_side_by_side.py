@@ -32,16 +32,16 @@ from task_assignor.runtime import (
     TopologyException,
     WindowedAggregation,
     WindowedJoin,
-    task_processors,
     write_topic,
 )
-from task_assignor.runtime.machines.client_task import Restore
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.client.task import Restore
+from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Change, Recovery, TaskOrder
 from task_assignor.runtime.machines.records import TaskCommit
-from task_assignor.runtime.task import StreamTask, TaskEnvironment
-from task_assignor.runtime.task_processors import may_schedule
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.tasks import task_processors
+from task_assignor.runtime.tasks.task import StreamTask, TaskEnvironment
+from task_assignor.runtime.tasks.task_processors import may_schedule
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk import StreamsException, TaskId
 from tests.budget import examples
 from tests.runtime.support import application

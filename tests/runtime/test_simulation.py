@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.group import AssignmentRejectedException
-from task_assignor.runtime.machines.client_task import Share, SnapshotWritten
-from task_assignor.runtime.machines.coordinator_members import GRACE_MS, Member
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase, FromClient, LeaveWanted, NothingWaits
+from task_assignor.runtime.machines.client.task import Share, SnapshotWritten
+from task_assignor.runtime.machines.coordinator.members import GRACE_MS, Member
+from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase, FromClient, LeaveWanted, NothingWaits
 from task_assignor.runtime.machines.events import (
     ClientJoined,
     ClientLeft,

@@ -22,9 +22,9 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.machines.protocol import Position
-from task_assignor.runtime.state_directory import delete_state, local_positions
 from task_assignor.runtime.storage import LocalStorage, as_document, open_document
-from task_assignor.runtime.task import TaskEnvironment
+from task_assignor.runtime.tasks.state_directory import delete_state, local_positions
+from task_assignor.runtime.tasks.task import TaskEnvironment
 from task_assignor.sdk import TaskId
 from tests.runtime.support import PATIENCE_S, QUICK, Watch, application, count_topology
 from tests.runtime.test_task import TASK, Bench, _totals

@@ -21,14 +21,14 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException
-from task_assignor.runtime.machines.client_task import Restore
+from task_assignor.runtime.machines.client.task import Restore
 from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, Restored, TaskOrder, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
-from task_assignor.runtime.state_directory import local_positions
 from task_assignor.runtime.storage import LocalStorage, as_document, open_document
 from task_assignor.runtime.stores import sharing
 from task_assignor.runtime.stores.task_state import TaskState, list_snapshots
-from task_assignor.runtime.task import StreamTask, TaskEnvironment, share_snapshot
+from task_assignor.runtime.tasks.state_directory import local_positions
+from task_assignor.runtime.tasks.task import StreamTask, TaskEnvironment, share_snapshot
 from task_assignor.sdk import TaskId
 from tests.runtime.support import count_topology
 

@@ -30,15 +30,15 @@ from task_assignor.runtime import (
     TopologyException,
     write_topic,
 )
-from task_assignor.runtime.fetched import Fetched
-from task_assignor.runtime.machines.client_task import Restore
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.client.task import Restore
+from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.machines.records import TaskCommit
-from task_assignor.runtime.task import StreamTask, TaskEnvironment
-from task_assignor.runtime.task_input import TaskInput
-from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import ProcessorTopology
+from task_assignor.runtime.tasks.task import StreamTask, TaskEnvironment
+from task_assignor.runtime.tasks.task_input import TaskInput
+from task_assignor.runtime.topics.fetched import Fetched
+from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
 from tests.budget import examples
 from tests.runtime.test_merging import by_heads
@@ -195,7 +195,9 @@ def test_schedules_by_the_clock_are_looked_at_before_each_batch(
     for batch, elapsed in times.items():
         set_by, seconds = 3_600 * hours * (batch > 0), elapsed / 1_000
         clocks = {"monotonic": lambda now=seconds: now, "time": lambda now=10_000 + seconds + set_by: now}
-        monkeypatch.setattr("task_assignor.runtime.task_processors.time", SimpleNamespace(**{**vars(time), **clocks}))
+        monkeypatch.setattr(
+            "task_assignor.runtime.tasks.task_processors.time", SimpleNamespace(**{**vars(time), **clocks})
+        )
         base = bench.progress.position(TASK)
         order = TaskOrder(
             TASK,

@@ -17,15 +17,15 @@ from task_assignor.runtime import (
     TopicException,
     append_topic,
     read_output,
-    topic_changes,
-    topics,
     write_topic,
 )
-from task_assignor.runtime import topic_versions as versions
 from task_assignor.runtime.storage import LocalStorage, Storage, open_document
-from task_assignor.runtime.topic_changes import put_version
-from task_assignor.runtime.topic_names import lists_folder
-from task_assignor.runtime.topic_versions import versions_of
+from task_assignor.runtime.topics import changes as topic_changes
+from task_assignor.runtime.topics import topic as topics
+from task_assignor.runtime.topics import versions
+from task_assignor.runtime.topics.changes import put_version
+from task_assignor.runtime.topics.names import lists_folder
+from task_assignor.runtime.topics.versions import versions_of
 from tests.runtime.support import application, join_topology, stream
 
 ROWS = pa.table({"key": [f"k{number % 7}" for number in range(40)], "n": list(range(40))})

@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.repartitions import Repartitions
+from task_assignor.runtime.machines.coordinator.topic_news import TopicNews, news_every_ms
 from task_assignor.runtime.machines.records import CommitRecord, FileRef, RoutedFile, Seal, TaskCommit
-from task_assignor.runtime.machines.repartitions import Repartitions
-from task_assignor.runtime.machines.topic_news import TopicNews, news_every_ms
 from task_assignor.runtime.machines.topic_time import NO_TIME, TopicTime, Writers
 from task_assignor.sdk import TaskId
 from tests.budget import examples

@@ -37,11 +37,11 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.machines.progress import Progress
+from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.repartitions import Repartitions
 from task_assignor.runtime.machines.records import CommitRecord, FileRef, RoutedFile, Seal, TaskCommit
-from task_assignor.runtime.machines.repartitions import Repartitions
 from task_assignor.runtime.machines.topic_time import NO_TIME, TopicTime, Writers
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk import TaskId
 from tests.runtime.support import QUICK, application
 

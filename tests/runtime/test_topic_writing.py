@@ -26,14 +26,14 @@ from task_assignor.runtime import (
     list_topics,
     partitions_of,
     read_output,
-    topic_changes,
     write_topic,
 )
-from task_assignor.runtime import topic_writing as writing
-from task_assignor.runtime.log import Log
 from task_assignor.runtime.storage import LocalStorage, Storage
-from task_assignor.runtime.topic_changes import put_version
-from task_assignor.runtime.topic_versions import TopicVersion, versions_of
+from task_assignor.runtime.tasks.log import Log
+from task_assignor.runtime.topics import changes as topic_changes
+from task_assignor.runtime.topics import writing
+from task_assignor.runtime.topics.changes import put_version
+from task_assignor.runtime.topics.versions import TopicVersion, versions_of
 from tests.budget import examples
 from tests.runtime.storage.faulty import FaultyStorage, PowerFailure
 from tests.runtime.support import (

@@ -18,9 +18,9 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.machines.client import JOBS_OF_A_THREAD
-from task_assignor.runtime.machines.client_task import Job, JobKind
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.machine import JOBS_OF_A_THREAD
+from task_assignor.runtime.machines.client.task import Job, JobKind
+from task_assignor.runtime.machines.client.values import (
     JobDone,
     JobWaits,
     NothingYet,
@@ -29,9 +29,9 @@ from task_assignor.runtime.machines.client_values import (
     SendToCoordinator,
 )
 from task_assignor.runtime.machines.protocol import START, Assign, GivenBack, Process, TaskDone
-from task_assignor.runtime.results import Made, Results, TaskResults
 from task_assignor.runtime.steps import Steps, only_waits
-from task_assignor.runtime.topics import FolderTopics
+from task_assignor.runtime.tasks.results import Made, Results, TaskResults
+from task_assignor.runtime.topics.topic import FolderTopics
 from task_assignor.sdk import TaskId
 from tests.runtime.machine import Machine, a_member, an_order, result_of
 from tests.runtime.support import QUICK, settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from task_assignor.runtime.machines.coordinator_members import Member
+from task_assignor.runtime.machines.client.works import SHARE, Works
+from task_assignor.runtime.machines.coordinator.members import Member
 from task_assignor.runtime.machines.protocol import Hello, Running, Work
-from task_assignor.runtime.machines.works import SHARE, Works
 from task_assignor.sdk import ProcessId, TaskId
 
 TASKS = [TaskId(0, partition) for partition in range(50)]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from task_assignor.runtime import ClientException
-from task_assignor.runtime.machines.client_task import Job, JobKind
+from task_assignor.runtime.machines.client.task import Job, JobKind
 from task_assignor.runtime.machines.encoding import reader_of
 from task_assignor.runtime.machines.protocol import TaskClosed
 from task_assignor.runtime.shells.transport import Channel

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import Topic, append_topic, write_topic
-from task_assignor.runtime import topic_changes as changes
-from task_assignor.runtime import topic_versions as versions
-from task_assignor.runtime.topic_versions import Segment
+from task_assignor.runtime.topics import changes, versions
+from task_assignor.runtime.topics.versions import Segment
 from task_assignor.spark.source import TaskAssignorSource, rows_of_topic
 
 

@@ -37,8 +37,8 @@ def inspect_run(
     It only reads. Exit code 2: there is no run, or its commits cannot be read.
     """
     survive_any_text()
-    from task_assignor.runtime.run_folder import RunLayout, read_application
-    from task_assignor.runtime.run_log import read_log
+    from task_assignor.runtime.run_folder.layout import RunLayout, read_application
+    from task_assignor.runtime.watching.run_log import read_log
 
     if log:
         layout, is_empty = RunLayout(run_dir), True
@@ -60,8 +60,8 @@ def inspect_run(
 def _look(run_dir: str) -> dict[str, Any]:
     """All there is to say of a run."""
     from task_assignor.runtime import CommitLog
-    from task_assignor.runtime.run_folder import RunLayout, read_application
-    from task_assignor.runtime.run_log import list_states, read_log
+    from task_assignor.runtime.run_folder.layout import RunLayout, read_application
+    from task_assignor.runtime.watching.run_log import list_states, read_log
 
     layout = RunLayout(run_dir)
     known = read_application(layout)

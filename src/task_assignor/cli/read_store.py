@@ -35,7 +35,7 @@ def read_store(
     application = load_application(app)
     if run_dir is not None:
         application = application.evolve(run_dir=run_dir)
-    from task_assignor.runtime.bad_records import as_json
+    from task_assignor.runtime.topology.bad_records import as_json
 
     for batch in application.read_store(store, partitions or None).to_batches(max_chunksize=_AT_ONCE):
         for row in batch.to_pylist():

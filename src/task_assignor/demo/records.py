@@ -13,7 +13,7 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.runtime import Topic
-from task_assignor.runtime.keys import serialise_keys
+from task_assignor.runtime.arrow.keys import serialise_keys
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.text import counted
 

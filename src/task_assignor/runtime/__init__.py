@@ -7,10 +7,7 @@ from task_assignor.runtime.packages import check_packages
 check_packages()
 
 from task_assignor.runtime.application import StreamsApplication
-from task_assignor.runtime.bad_records import DeadLetters
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.context import TaskContext
-from task_assignor.runtime.derived import DerivedStream, DerivedTable
+from task_assignor.runtime.arrow.keys import murmur2, partitions_of
 from task_assignor.runtime.errors import (
     BadRecordException,
     ClientException,
@@ -23,8 +20,6 @@ from task_assignor.runtime.errors import (
     TopicException,
     TopologyException,
 )
-from task_assignor.runtime.keys import murmur2, partitions_of
-from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.events import (
     BatchesCommitted,
     ClientJoined,
@@ -54,11 +49,7 @@ from task_assignor.runtime.machines.records import (
     RebalanceRecord,
     TaskCommit,
 )
-from task_assignor.runtime.metrics import METRICS, Metric, Metrics, Sample
-from task_assignor.runtime.metrics_export import metrics_in_file, metrics_on_port, metrics_to_opentelemetry
 from task_assignor.runtime.options import RuntimeOptions
-from task_assignor.runtime.outputs import committed_files, committed_offsets, list_markers, output_schema, read_output
-from task_assignor.runtime.processor import Processor, RecordProcessor
 from task_assignor.runtime.processors.aggregates import Aggregate
 from task_assignor.runtime.processors.aggregation import Aggregation, TableAggregation
 from task_assignor.runtime.processors.table_changes import TableChanges
@@ -66,7 +57,14 @@ from task_assignor.runtime.processors.table_joins import StreamTableJoin, TableJ
 from task_assignor.runtime.processors.windowed_aggregation import WindowedAggregation
 from task_assignor.runtime.processors.windowed_join import WindowedJoin
 from task_assignor.runtime.processors.windows import SessionWindows, SlidingWindows, TimeWindows
-from task_assignor.runtime.recorder import RunResult
+from task_assignor.runtime.run_folder.commits import CommitLog
+from task_assignor.runtime.run_folder.outputs import (
+    committed_files,
+    committed_offsets,
+    list_markers,
+    output_schema,
+    read_output,
+)
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import (
     ClientBootstrap,
@@ -82,13 +80,21 @@ from task_assignor.runtime.storage import Seal
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.store import Store
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
-from task_assignor.runtime.sub_topology import Forwarded, Output, Repartitioned, SubTopology
-from task_assignor.runtime.topic_changes import delete_records
-from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topic_versions import Segment
-from task_assignor.runtime.topic_writing import TopicBuilder, append_topic, write_topic
-from task_assignor.runtime.topics import Topic, list_topics
-from task_assignor.runtime.topology import Topology
+from task_assignor.runtime.tasks.log import Log
+from task_assignor.runtime.topics.changes import delete_records
+from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topics.topic import Topic, list_topics
+from task_assignor.runtime.topics.versions import Segment
+from task_assignor.runtime.topics.writing import TopicBuilder, append_topic, write_topic
+from task_assignor.runtime.topology.bad_records import DeadLetters
+from task_assignor.runtime.topology.context import TaskContext
+from task_assignor.runtime.topology.derived import DerivedStream, DerivedTable
+from task_assignor.runtime.topology.processor import Processor, RecordProcessor
+from task_assignor.runtime.topology.sub_topology import Forwarded, Output, Repartitioned, SubTopology
+from task_assignor.runtime.topology.topology import Topology
+from task_assignor.runtime.watching.metrics import METRICS, Metric, Metrics, Sample
+from task_assignor.runtime.watching.metrics_export import metrics_in_file, metrics_on_port, metrics_to_opentelemetry
+from task_assignor.runtime.watching.recorder import RunResult
 
 __all__ = [
     "METRICS",

@@ -15,31 +15,26 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.compaction import Upkeep
-from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, StoreException
 from task_assignor.runtime.folder_claim import FolderClaim
 from task_assignor.runtime.identity import identity_of
 from task_assignor.runtime.kafka_settings import options_with, warn_of_idle_settings
-from task_assignor.runtime.log import Log, Topics
-from task_assignor.runtime.machines.coordinator import Coordinator
+from task_assignor.runtime.machines.coordinator.machine import Coordinator
+from task_assignor.runtime.machines.coordinator.patience import NEVER
+from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.repartitions import Repartitions
+from task_assignor.runtime.machines.coordinator.topic_news import news_every_ms
 from task_assignor.runtime.machines.events import RunEvent
-from task_assignor.runtime.machines.patience import NEVER
-from task_assignor.runtime.machines.progress import Progress
 from task_assignor.runtime.machines.records import CommitRecord
-from task_assignor.runtime.machines.repartitions import Repartitions
-from task_assignor.runtime.machines.topic_news import news_every_ms
-from task_assignor.runtime.manifests import Manifests
-from task_assignor.runtime.metrics import Metrics
 from task_assignor.runtime.options import RuntimeOptions
-from task_assignor.runtime.recorder import Recorder, RunResult
-from task_assignor.runtime.run_folder import (
+from task_assignor.runtime.run_folder.commits import CommitLog
+from task_assignor.runtime.run_folder.compaction import Upkeep
+from task_assignor.runtime.run_folder.layout import (
     RunDescription,
     RunLayout,
     read_application,
 )
-from task_assignor.runtime.run_log import RunLog
+from task_assignor.runtime.run_folder.manifests import Manifests
 from task_assignor.runtime.shells.clients import Clients, client_specs, new_specs
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientSpec, Launcher, LaunchPlan, alone_with
 from task_assignor.runtime.shells.local import LocalProcessLauncher, end_if_starting
@@ -48,8 +43,13 @@ from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.store_reading import check_store, read_store
 from task_assignor.runtime.shells.watcher import Watcher
-from task_assignor.runtime.topics import FolderTopics, topics_storage
-from task_assignor.runtime.topology import Topology
+from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.tasks.log import Log, Topics
+from task_assignor.runtime.topics.topic import FolderTopics, topics_storage
+from task_assignor.runtime.topology.topology import Topology
+from task_assignor.runtime.watching.metrics import Metrics
+from task_assignor.runtime.watching.recorder import Recorder, RunResult
+from task_assignor.runtime.watching.run_log import RunLog
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.logs import logger_of

@@ -11,10 +11,8 @@ from copy import deepcopy
 import msgspec
 import pyarrow as pa
 
-from task_assignor.runtime.commits import CommitLog, known_type
-from task_assignor.runtime.disk import disk_errors
+from task_assignor.runtime.arrow.frames import not_in_arrow
 from task_assignor.runtime.errors import CommitLogException, TopologyException
-from task_assignor.runtime.frames import not_in_arrow
 from task_assignor.runtime.identity import (
     IN_TOPICS,
     PLACE,
@@ -24,9 +22,8 @@ from task_assignor.runtime.identity import (
     identity_of,
     with_allowed_changes,
 )
-from task_assignor.runtime.log import Log, Topics
-from task_assignor.runtime.outputs import output_schema
-from task_assignor.runtime.run_folder import (
+from task_assignor.runtime.run_folder.commits import CommitLog, known_type
+from task_assignor.runtime.run_folder.layout import (
     APPLICATION,
     LOCK,
     RunDescription,
@@ -34,9 +31,12 @@ from task_assignor.runtime.run_folder import (
     check_is_new,
     read_application,
 )
+from task_assignor.runtime.run_folder.outputs import output_schema
 from task_assignor.runtime.storage import as_document, not_in_parquet
-from task_assignor.runtime.topics import FolderTopics
-from task_assignor.runtime.topology import Topology
+from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.tasks.log import Log, Topics
+from task_assignor.runtime.topics.topic import FolderTopics
+from task_assignor.runtime.topology.topology import Topology
 from task_assignor.sdk import ConfigException, StreamsException
 from task_assignor.sdk.text import is_url
 

@@ -25,15 +25,15 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA
-from task_assignor.runtime.derived import DerivedStream
-from task_assignor.runtime.log import Log
 from task_assignor.runtime.machines.encoding import decode, encode
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
-from task_assignor.runtime.sub_topology import SubTopology, factory_name, is_ready_made
-from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import Topology
+from task_assignor.runtime.tasks.log import Log
+from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.bad_records import DEAD_LETTER_SCHEMA
+from task_assignor.runtime.topology.derived import DerivedStream
+from task_assignor.runtime.topology.processor import Processor
+from task_assignor.runtime.topology.sub_topology import SubTopology, factory_name, is_ready_made
+from task_assignor.runtime.topology.topology import Topology
 
 _DEEPEST: Final = 16
 _LONGEST: Final = 4096

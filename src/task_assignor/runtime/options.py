@@ -7,11 +7,13 @@ from typing import Final
 
 import attrs
 
-from task_assignor.runtime.stores.memory import DEFAULT_BYTES
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
 from task_assignor.sdk.text import shown
+
+STATE_MEMORY_BYTES: Final = 512 << 20
+"""What all stores of a process may take together, unless it is set."""
 
 
 def _at_least(
@@ -118,7 +120,7 @@ class RuntimeOptions:
     snapshot_changelog_bytes: int = attrs.field(default=64 << 20, validator=_not_negative)
     snapshot_interval_ms: int = attrs.field(default=60_000, validator=_not_negative)
     state_cleanup_delay_ms: int = attrs.field(default=600_000, validator=_not_negative)
-    state_memory_bytes: int = attrs.field(default=DEFAULT_BYTES, validator=positive)
+    state_memory_bytes: int = attrs.field(default=STATE_MEMORY_BYTES, validator=positive)
     assignment_retry_ms: int = attrs.field(default=200, validator=positive)
     max_attempts: int = attrs.field(default=10, validator=positive)
     max_assignment_retries: int = attrs.field(default=20, validator=positive)

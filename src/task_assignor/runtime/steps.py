@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from task_assignor.runtime.machines.works import Steps as StepsOfWorks
+from task_assignor.runtime.machines.client.works import Steps as StepsOfWorks
 from task_assignor.sdk import TaskId
 
 _here = threading.local()

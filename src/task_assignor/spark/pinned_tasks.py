@@ -16,8 +16,8 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from task_assignor.runtime import ClientBootstrap, ClientException
-from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed
-from task_assignor.runtime.machines.client_values import Outcome, StateLost
+from task_assignor.runtime.machines.client.task import Job, JobKind, Share, SnapshotFailed
+from task_assignor.runtime.machines.client.values import Outcome, StateLost
 from task_assignor.runtime.machines.protocol import (
     START,
     SnapshotTaken,

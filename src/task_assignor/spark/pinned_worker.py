@@ -14,12 +14,12 @@ import attrs
 import msgspec
 
 from task_assignor.runtime.errors import ClientException
-from task_assignor.runtime.machines.client_task import Job, Share, SnapshotFailed
-from task_assignor.runtime.machines.client_values import Outcome
+from task_assignor.runtime.machines.client.task import Job, Share, SnapshotFailed
+from task_assignor.runtime.machines.client.values import Outcome
+from task_assignor.runtime.machines.client.works import SHARE
 from task_assignor.runtime.machines.encoding import Message
 from task_assignor.runtime.machines.protocol import SnapshotTaken, TaskDone, TaskFailed, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
-from task_assignor.runtime.machines.works import SHARE
 from task_assignor.runtime.shells.tasks import Surroundings, TasksHere, prepare_process
 from task_assignor.runtime.shells.transport import Channel, connect
 from task_assignor.runtime.steps import Steps, step

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from task_assignor.runtime import RunResult
-from task_assignor.runtime.run_folder import RunLayout
+from task_assignor.runtime.run_folder.layout import RunLayout
 from task_assignor.spark.session import require_classic
 from task_assignor.spark.source import frame_of, rows_of_output
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime import partitions_of
-from task_assignor.runtime.frames import taken
+from task_assignor.runtime.arrow.frames import taken
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage import Storage, check_sealed, corrupt, seal_of, storage_at
 

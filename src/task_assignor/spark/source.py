@@ -23,11 +23,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException, output_schema, read_output
-from task_assignor.runtime.frames import taken
-from task_assignor.runtime.outputs import committed_outputs
-from task_assignor.runtime.run_folder import RunLayout, read_application
+from task_assignor.runtime.arrow.frames import taken
+from task_assignor.runtime.run_folder.layout import RunLayout, read_application
+from task_assignor.runtime.run_folder.outputs import committed_outputs
 from task_assignor.runtime.storage import Seal, Storage, check_size, open_arrow, storage_at
-from task_assignor.runtime.topics import topics_storage
+from task_assignor.runtime.topics.topic import topics_storage
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.text import nearest, shown
 from task_assignor.spark.columns import arrow_schema, columns_not_in, described, spark_schema

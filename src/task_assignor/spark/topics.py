@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, TopicSpec
-from task_assignor.runtime.frames import taken
-from task_assignor.runtime.keys import timestamps_in_ms
-from task_assignor.runtime.topics import topics_storage
+from task_assignor.runtime.arrow.frames import taken
+from task_assignor.runtime.arrow.keys import timestamps_in_ms
+from task_assignor.runtime.topics.topic import topics_storage
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
 from task_assignor.spark.columns import arrow_schema

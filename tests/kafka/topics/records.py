@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic
 from task_assignor.runtime import RunEvent
-from task_assignor.runtime.keys import partitions_of, serialise_keys
+from task_assignor.runtime.arrow.keys import partitions_of, serialise_keys
 from task_assignor.runtime.machines.events import BatchesCommitted, ClientJoined
 from tests.kafka.fixtures import make_topics, wait_until
 from tests.runtime.support import stream

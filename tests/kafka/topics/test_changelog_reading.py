@@ -23,7 +23,7 @@ from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.task_state import StateOwner, TaskState, is_from_the_beginning
-from task_assignor.runtime.sub_topology import StoreSpec
+from task_assignor.runtime.topology.sub_topology import StoreSpec
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics
 from tests.kafka.topics.records import ends_of

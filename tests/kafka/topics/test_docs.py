@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from task_assignor.runtime.keys import partitions_of
+from task_assignor.runtime.arrow.keys import partitions_of
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
 from tests.kafka.topics.records import rows_of, write_records

@@ -16,7 +16,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.membership import Membership
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.results import Renewed
+from task_assignor.runtime.tasks.results import Renewed
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until

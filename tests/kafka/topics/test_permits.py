@@ -20,7 +20,7 @@ from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactio
 from task_assignor.runtime import SubTopology, Topology
 from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.runtime.machines.protocol import Position, TaskOrder
-from task_assignor.runtime.results import FolderResults
+from task_assignor.runtime.tasks.results import FolderResults
 from task_assignor.sdk import TaskId
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics

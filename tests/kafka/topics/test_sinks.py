@@ -37,9 +37,9 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
 )
-from task_assignor.runtime.commits import CommitLog
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.machines.records import CommitRecord
+from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until

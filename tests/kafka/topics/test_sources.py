@@ -30,8 +30,8 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
 )
+from task_assignor.runtime.arrow.keys import serialise_keys
 from task_assignor.runtime.errors import CorruptLogException, TopicException
-from task_assignor.runtime.keys import serialise_keys
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until

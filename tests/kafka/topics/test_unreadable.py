@@ -38,10 +38,10 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
 )
-from task_assignor.runtime.bad_records import DEAD_LETTER_SCHEMA
+from task_assignor.runtime.arrow.keys import partitions_of, serialise_keys
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.keys import partitions_of, serialise_keys
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.bad_records import DEAD_LETTER_SCHEMA
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics

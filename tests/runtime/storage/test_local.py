@@ -19,7 +19,7 @@ import pytest
 
 from task_assignor.runtime.storage import LocalStorage, local
 from task_assignor.runtime.storage.base import PARALLEL
-from task_assignor.runtime.task import failure_of
+from task_assignor.runtime.tasks.task import failure_of
 from task_assignor.sdk import TaskId
 from tests.processes import quick_context
 

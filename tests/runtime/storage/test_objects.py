@@ -12,8 +12,8 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import LocalStore, MemoryStore
 
-from task_assignor.runtime.disk import advice_to_read
 from task_assignor.runtime.storage import objects, storage_at
+from task_assignor.runtime.storage.disk import advice_to_read
 from task_assignor.runtime.storage.objects import ObjectStorage
 from tests.runtime.storage.faulty_network import FaultyNetwork
 from tests.runtime.storage.s3_server import S3Server

@@ -13,8 +13,8 @@ from task_assignor.kafka.topics.offsets import first_offset
 from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.records import FileRef
-from task_assignor.runtime.results import TaskResults
 from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
+from task_assignor.runtime.tasks.results import TaskResults
 
 
 class ChangelogReader:

@@ -17,11 +17,11 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.frames import in_one_piece, padded
+from task_assignor.runtime.arrow.frames import in_one_piece, padded
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.key_value import DELETED, KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.sub_topology import StoreSpec
+from task_assignor.runtime.topology.sub_topology import StoreSpec
 
 Record = tuple[bytes, bytes | None]
 BEGINS_ANEW: Final[Record] = (b"\xfftask-assignor begins anew\xff", b"")

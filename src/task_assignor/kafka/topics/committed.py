@@ -21,7 +21,7 @@ from task_assignor.kafka.topics.offsets import (
     stable_offsets,
 )
 from task_assignor.runtime.machines.encoding import NewerFormatError, Value, decode, encode
-from task_assignor.runtime.topology import ProcessorTopology, Topology, changelog_topic, repartition_topic
+from task_assignor.runtime.topology.topology import ProcessorTopology, Topology, changelog_topic, repartition_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import listed

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.topic_spec import TopicSpec, check_key, check_name, names_of
+from task_assignor.runtime.topics.spec import TopicSpec, check_key, check_name, names_of
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import shown
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
-from task_assignor.runtime.keys import key_type_name
+from task_assignor.runtime.arrow.keys import key_type_name
 
 _WIDTHS: Final = {"int64": 8, "int32": 4, "int16": 2, "int8": 1, "bool": 1, "date32": 4, "timestamp": 8}
 _LENGTH: Final = struct.Struct(">i")

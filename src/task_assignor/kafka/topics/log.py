@@ -18,8 +18,8 @@ from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.fetched import Fetched, Unreadable
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topics.fetched import Fetched, Unreadable
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import listed, shown
 

@@ -28,7 +28,7 @@ from task_assignor.kafka.topics.committed import end_those_of
 from task_assignor.kafka.topics.connection import UNLIMITED_S, Connection, text_of
 from task_assignor.kafka.topics.rights import NO_RIGHT
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.results import Renewed
+from task_assignor.runtime.tasks.results import Renewed
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.serdes import SerializationException
+from task_assignor.runtime.arrow.frames import valid
+from task_assignor.runtime.arrow.keys import key_type_name, partitions_of_keys, serialise_keys, timestamps_in_ms
 from task_assignor.runtime.errors import TopicException
-from task_assignor.runtime.frames import valid
-from task_assignor.runtime.keys import key_type_name, partitions_of_keys, serialise_keys, timestamps_in_ms
 
 
 def records_of(

@@ -43,8 +43,8 @@ from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.options import positive
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.topic_spec import TopicSpec
-from task_assignor.runtime.topology import Topology, changelog_topic
+from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.topology import Topology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.once import name_once

@@ -38,14 +38,14 @@ from task_assignor.runtime.errors import TaskMigratedException
 from task_assignor.runtime.identity import columns_of
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef
-from task_assignor.runtime.repartition import span_of
-from task_assignor.runtime.results import Found, Made, Offsets, TaskResults
 from task_assignor.runtime.steps import only_waits
 from task_assignor.runtime.stores.task_state import is_from_the_beginning
 from task_assignor.runtime.stores.window import WindowStoreSpec, expiry_of
-from task_assignor.runtime.sub_topology import Repartitioned
-from task_assignor.runtime.topic_writing import fit_to_schema
-from task_assignor.runtime.topology import ProcessorTopology, changelog_topic
+from task_assignor.runtime.tasks.repartition import span_of
+from task_assignor.runtime.tasks.results import Found, Made, Offsets, TaskResults
+from task_assignor.runtime.topics.writing import fit_to_schema
+from task_assignor.runtime.topology.sub_topology import Repartitioned
+from task_assignor.runtime.topology.topology import ProcessorTopology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 

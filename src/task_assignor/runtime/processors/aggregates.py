@@ -16,10 +16,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from task_assignor.runtime.arrow.frames import exact_array, own, to_frame, to_records
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import exact_array, own, to_frame, to_records
 from task_assignor.runtime.processors.columns import as_type, check_computable, plain
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.text import failure, shown
 

@@ -9,11 +9,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.bad_records import LeftOut, check_left_out
-from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.arrow.frames import own, padded, to_frame
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import own, padded, to_frame
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import ROWS, Aggregate, Group, to_aggregates
 from task_assignor.runtime.processors.columns import (
     check_computable,
@@ -26,8 +23,11 @@ from task_assignor.runtime.processors.columns import (
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
 from task_assignor.runtime.processors.table_changes import CHANGE, check_change
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
-from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.topic_spec import TopicSpec, check_source
+from task_assignor.runtime.topics.spec import TopicSpec, check_source
+from task_assignor.runtime.topology.bad_records import LeftOut, check_left_out
+from task_assignor.runtime.topology.context import TaskContext
+from task_assignor.runtime.topology.processor import Processor
+from task_assignor.runtime.topology.sub_topology import Output, SubTopology
 
 if TYPE_CHECKING:
     import polars as pl

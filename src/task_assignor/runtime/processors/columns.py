@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.arrow.frames import decoded, to_frame
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import decoded, to_frame
-from task_assignor.runtime.sub_topology import several
-from task_assignor.runtime.topic_spec import TopicSpec
+from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.sub_topology import several
 from task_assignor.sdk.text import shown
 
 if TYPE_CHECKING:

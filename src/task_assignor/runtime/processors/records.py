@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.arrow.frames import valid
+from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME, times_of
 from task_assignor.runtime.errors import LateRecordException
-from task_assignor.runtime.frames import valid
-from task_assignor.runtime.times import FARTHEST_MS, NO_TIME, times_of
+from task_assignor.runtime.topology.context import TaskContext
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]

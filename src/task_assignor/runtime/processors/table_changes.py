@@ -13,10 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.bad_records import LeftOut, check_left_out
-from task_assignor.runtime.context import TaskContext
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.columns import (
     SourceColumns,
     check_computable,
@@ -29,8 +26,11 @@ from task_assignor.runtime.processors.columns import (
 )
 from task_assignor.runtime.processors.records import taken, valid_keys
 from task_assignor.runtime.processors.tables import Updates, table_store, values_at
-from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.topic_spec import TopicSpec, check_source
+from task_assignor.runtime.topics.spec import TopicSpec, check_source
+from task_assignor.runtime.topology.bad_records import LeftOut, check_left_out
+from task_assignor.runtime.topology.context import TaskContext
+from task_assignor.runtime.topology.processor import Processor
+from task_assignor.runtime.topology.sub_topology import Output, SubTopology
 from task_assignor.sdk.text import shown
 
 CHANGE: Final = "change"

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.arrow.frames import own, to_frame
+from task_assignor.runtime.arrow.keys import keeps_key
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import own, to_frame, valid
 from task_assignor.runtime.processors.columns import SourceColumns, check_computable
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
+from task_assignor.runtime.topology.context import TaskContext
 
 _PLACE, _ROW, _ASKED = own("place"), own("row"), own("asked")
 
@@ -38,23 +39,6 @@ def table_store(where: str, name: str, columns: SourceColumns) -> KeyValueStoreS
             f"{where}: the table {columns.topic!r} gives no columns besides its key. Maybe name one that it has."
         )
     return KeyValueStoreSpec(name, pa.schema(columns.key_fields), pa.schema(columns.value_fields))
-
-
-def is_there(values: pa.Table) -> BoolArray:
-    """(N,) the row has a value that is not null."""
-    found = np.zeros(values.num_rows, dtype=bool)
-    for column in values.columns:
-        has_value = valid(column)
-        if has_value is None:
-            return np.ones(values.num_rows, dtype=bool)
-        found |= has_value
-    return found
-
-
-def keeps_key(rows: pa.Table, key: Sequence[str], time: str | None) -> BoolArray:
-    """(N,) the row of a table is no deletion. Of a topic that has nothing but times these decide."""
-    decisive = [name for name in rows.column_names if name not in (*key, time)]
-    return is_there(rows.select(decisive or ([] if time is None else [time])))
 
 
 @attrs.frozen

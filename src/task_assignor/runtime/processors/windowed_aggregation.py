@@ -24,11 +24,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.bad_records import LeftOut, check_left_out
-from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.arrow.frames import own, to_frame
+from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.frames import own, to_frame
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.aggregates import Aggregate, Group, to_aggregates
 from task_assignor.runtime.processors.aggregation import check_groups, numbers_of
 from task_assignor.runtime.processors.columns import (
@@ -51,9 +49,11 @@ from task_assignor.runtime.processors.records import (
 )
 from task_assignor.runtime.processors.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.times import FARTHEST_MS, NO_TIME
-from task_assignor.runtime.topic_spec import TopicSpec, check_source
+from task_assignor.runtime.topics.spec import TopicSpec, check_source
+from task_assignor.runtime.topology.bad_records import LeftOut, check_left_out
+from task_assignor.runtime.topology.context import TaskContext
+from task_assignor.runtime.topology.processor import Processor
+from task_assignor.runtime.topology.sub_topology import Output, SubTopology
 from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.text import shown
 

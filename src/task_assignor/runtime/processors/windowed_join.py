@@ -29,10 +29,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.bad_records import LeftOut, check_left_out
-from task_assignor.runtime.context import TaskContext
+from task_assignor.runtime.arrow.times import NO_TIME
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.processor import Processor
 from task_assignor.runtime.processors.columns import SourceColumns, as_type, origins, result_columns, to_columns
 from task_assignor.runtime.processors.matching import Int64Array, TimedRows
 from task_assignor.runtime.processors.records import (
@@ -44,9 +42,11 @@ from task_assignor.runtime.processors.records import (
     with_times,
 )
 from task_assignor.runtime.stores.window import WindowStore, WindowStoreSpec
-from task_assignor.runtime.sub_topology import Output, SubTopology
-from task_assignor.runtime.times import NO_TIME
-from task_assignor.runtime.topic_spec import TopicSpec, check_source
+from task_assignor.runtime.topics.spec import TopicSpec, check_source
+from task_assignor.runtime.topology.bad_records import LeftOut, check_left_out
+from task_assignor.runtime.topology.context import TaskContext
+from task_assignor.runtime.topology.processor import Processor
+from task_assignor.runtime.topology.sub_topology import Output, SubTopology
 from task_assignor.sdk.checks import check_choice, check_fields
 from task_assignor.sdk.text import shown
 

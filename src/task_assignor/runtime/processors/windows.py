@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
+from task_assignor.runtime.arrow.times import FARTHEST_MS
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.times import FARTHEST_MS
 from task_assignor.sdk.text import shown
 
 _MOST_WINDOWS: Final = 10_000

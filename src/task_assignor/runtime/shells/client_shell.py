@@ -19,10 +19,10 @@ import attrs
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
-from task_assignor.runtime.machines.client import JOBS_OF_A_THREAD, ClientMachine
-from task_assignor.runtime.machines.client_snapshots import LAST_MS
-from task_assignor.runtime.machines.client_task import Job, Share, ShareDone
-from task_assignor.runtime.machines.client_values import (
+from task_assignor.runtime.machines.client.machine import JOBS_OF_A_THREAD, ClientMachine
+from task_assignor.runtime.machines.client.snapshots import LAST_MS
+from task_assignor.runtime.machines.client.task import Job, Share, ShareDone
+from task_assignor.runtime.machines.client.values import (
     Answered,
     ClientEvent,
     ClientInstruction,
@@ -40,6 +40,7 @@ from task_assignor.runtime.machines.client_values import (
     StartHeartbeats,
     TakePermit,
 )
+from task_assignor.runtime.machines.client.works import SHARE
 from task_assignor.runtime.machines.protocol import (
     Hello,
     TaskDone,
@@ -47,7 +48,6 @@ from task_assignor.runtime.machines.protocol import (
     ToClient,
     ToCoordinator,
 )
-from task_assignor.runtime.machines.works import SHARE
 from task_assignor.runtime.shells.heartbeat import HeartbeatProcess, Heartbeats
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.tasks import Tasks, TasksHere, prepare_process

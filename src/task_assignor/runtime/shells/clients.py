@@ -11,8 +11,8 @@ from typing import Final
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
-from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.coordinator_values import CoordinatorPhase
+from task_assignor.runtime.machines.coordinator.machine import Coordinator
+from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase
 from task_assignor.runtime.machines.events import ClientJoined, ClientLeft, ClientLost, RunEvent
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, ClientSpec, Launcher
 from task_assignor.runtime.shells.server import CoordinatorServer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from task_assignor.group import AssignmentRejectedException, GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
-from task_assignor.runtime.machines.coordinator_values import AskAssignor
+from task_assignor.runtime.machines.coordinator.values import AskAssignor
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.text import failure
 

@@ -17,12 +17,12 @@ import attrs
 import cloudpickle
 
 from task_assignor.runtime.errors import ClientException, TopologyException
-from task_assignor.runtime.log import Topics
 from task_assignor.runtime.options import RuntimeOptions, positive
 from task_assignor.runtime.storage import local_path
-from task_assignor.runtime.sub_topology import processor_name
-from task_assignor.runtime.topic_spec import check_name
-from task_assignor.runtime.topology import Topology
+from task_assignor.runtime.tasks.log import Topics
+from task_assignor.runtime.topics.spec import check_name
+from task_assignor.runtime.topology.sub_topology import processor_name
+from task_assignor.runtime.topology.topology import Topology
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId, StreamsConfig
 from task_assignor.sdk.text import failure, shown
 

@@ -11,12 +11,10 @@ from contextlib import suppress
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.disk import DISK_ADVICE, disk_errors, warn
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
-from task_assignor.runtime.machines.coordinator import Coordinator
-from task_assignor.runtime.machines.coordinator_values import (
+from task_assignor.runtime.machines.coordinator.machine import Coordinator
+from task_assignor.runtime.machines.coordinator.values import (
     Abandoned,
     Announce,
     AskAssignor,
@@ -49,11 +47,13 @@ from task_assignor.runtime.machines.coordinator_values import (
 from task_assignor.runtime.machines.events import MarkerReached, MarkerRefused, RunEvent
 from task_assignor.runtime.machines.protocol import Refused, ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
-from task_assignor.runtime.results import Permits, Renewed
+from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.transport import Channel, Listener
 from task_assignor.runtime.shells.watcher import Moved, Watcher
+from task_assignor.runtime.storage.disk import DISK_ADVICE, disk_errors, warn
+from task_assignor.runtime.tasks.results import Permits, Renewed
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
 

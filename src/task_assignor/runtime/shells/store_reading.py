@@ -15,19 +15,19 @@ import attrs
 import msgspec
 import pyarrow as pa
 
-from task_assignor.runtime.commits import CommitLog
-from task_assignor.runtime.disk import disk_errors
 from task_assignor.runtime.errors import CommitLogException, ProcessorStateException, StoreException
 from task_assignor.runtime.identity import differences, tasks_of
-from task_assignor.runtime.machines.client_task import Restore
+from task_assignor.runtime.machines.client.task import Restore
 from task_assignor.runtime.machines.protocol import START, Recovery
+from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.tasks import environment_of
+from task_assignor.runtime.storage.disk import disk_errors
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStore
-from task_assignor.runtime.sub_topology import StoreSpec
-from task_assignor.runtime.task import StreamTask
-from task_assignor.runtime.topology import ProcessorTopology, Topology
+from task_assignor.runtime.tasks.task import StreamTask
+from task_assignor.runtime.topology.sub_topology import StoreSpec
+from task_assignor.runtime.topology.topology import ProcessorTopology, Topology
 from task_assignor.sdk import StreamsException, TaskId
 from task_assignor.sdk.text import nearest, shown
 

@@ -15,30 +15,30 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.blame import text_of
-from task_assignor.runtime.disk import warn
 from task_assignor.runtime.errors import TaskCorruptedException, TaskMigratedException
-from task_assignor.runtime.log import Log
-from task_assignor.runtime.machines.client_task import Job, JobKind, Share, SnapshotFailed, SnapshotWritten
-from task_assignor.runtime.machines.client_values import NothingYet, Outcome, StateLost
+from task_assignor.runtime.machines.client.task import Job, JobKind, Share, SnapshotFailed, SnapshotWritten
+from task_assignor.runtime.machines.client.values import NothingYet, Outcome, StateLost
 from task_assignor.runtime.machines.protocol import Position, TaskClosed, TaskDone, TaskFailed, TaskResult
 from task_assignor.runtime.machines.records import TaskSnapshot
-from task_assignor.runtime.repartition import RepartitionLog
-from task_assignor.runtime.run_folder import RunLayout
+from task_assignor.runtime.run_folder.layout import RunLayout
 from task_assignor.runtime.shells.launcher import ClientBootstrap
 from task_assignor.runtime.shells.places import rack_of, tags_of
-from task_assignor.runtime.state_directory import delete_state, local_positions, positions_on_disk
 from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import BackgroundWriter, Data
+from task_assignor.runtime.storage.disk import warn
 from task_assignor.runtime.stores.memory import StoreMemory
-from task_assignor.runtime.sub_topology import is_ready_made
-from task_assignor.runtime.task import (
+from task_assignor.runtime.tasks.log import Log
+from task_assignor.runtime.tasks.repartition import RepartitionLog
+from task_assignor.runtime.tasks.state_directory import delete_state, local_positions, positions_on_disk
+from task_assignor.runtime.tasks.task import (
     NothingYetError,
     StreamTask,
     TaskEnvironment,
     failure_of,
     share_snapshot,
 )
-from task_assignor.runtime.task_processors import may_schedule
+from task_assignor.runtime.tasks.task_processors import may_schedule
+from task_assignor.runtime.topology.sub_topology import is_ready_made
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 

@@ -14,7 +14,7 @@ import attrs
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import CommitLogException, TopicException
-from task_assignor.runtime.log import Log
+from task_assignor.runtime.tasks.log import Log
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
 

@@ -18,12 +18,12 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from task_assignor.runtime.disk import advice_to_read
+from task_assignor.runtime.arrow.frames import no_rows, reencoded
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.frames import no_rows, reencoded
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage.base import Data, Storage
+from task_assignor.runtime.storage.disk import advice_to_read
 
 T = TypeVar("T")
 

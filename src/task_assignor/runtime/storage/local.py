@@ -17,8 +17,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from task_assignor.runtime.disk import naming
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
+from task_assignor.runtime.storage.disk import naming
 from task_assignor.sdk.text import is_name
 
 CONTENT: Final = "~object"

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.errors import StoreException
-from task_assignor.runtime.frames import (
+from task_assignor.runtime.arrow.frames import (
     cast_exactly,
     check_times_of_day,
     exact_array,
@@ -26,6 +25,7 @@ from task_assignor.runtime.frames import (
     to_records,
     valid,
 )
+from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-DEFAULT_BYTES: Final = 512 << 20
+from task_assignor.runtime.options import STATE_MEMORY_BYTES
+
 _CACHE_SHARE: Final = 4
 """Stores on disk take together one part in so many as their cache."""
 
@@ -17,7 +18,7 @@ class StoreMemory:
         limit: bytes that they may take together, but for key-value stores in memory.
     """
 
-    def __init__(self, limit: int = DEFAULT_BYTES) -> None:
+    def __init__(self, limit: int = STATE_MEMORY_BYTES) -> None:
         self.limit = limit
         self._lock = threading.Lock()
         self._windows = 0

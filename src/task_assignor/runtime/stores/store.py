@@ -27,7 +27,7 @@ from task_assignor.runtime.errors import StoreException, TopicException
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.steps import step
 from task_assignor.runtime.storage import LocalStorage, as_arrow, open_arrow
-from task_assignor.runtime.topic_spec import check_name
+from task_assignor.runtime.topics.spec import check_name
 
 PARTS: Final = "parts"
 """Folder of the parts in the folder of a store."""

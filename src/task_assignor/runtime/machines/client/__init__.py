@@ -1,0 +1,1 @@
+"""The client: what its tasks do next."""

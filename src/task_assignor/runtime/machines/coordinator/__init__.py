@@ -1,0 +1,1 @@
+"""The coordinator: who is there, who does what, what counts."""

@@ -1,0 +1,154 @@
+"""What tasks read, wherever it is kept: rows in partitions, numbered by offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from task_assignor.runtime.tasks.results import Permits, Results
+from task_assignor.runtime.topics.fetched import Fetched
+from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.topology import Topology
+from task_assignor.sdk import TaskId
+
+
+class Log(Protocol):
+    """Rows in partitions, numbered by offsets. It may grow; nothing in it changes.
+
+    `Topic` is one, kept in a storage; topics of Kafka are another. Methods may be called from any thread.
+    """
+
+    @property
+    def spec(self) -> TopicSpec:
+        """Its name, partitions, schema, key and timestamp column."""
+
+    @property
+    def topic_id(self) -> str:
+        """Its identity, a UUID: a log that was written anew under its name has another one."""
+
+    def refresh(self) -> None:
+        """Look whether it has grown.
+
+        Raises:
+            TopicException: it is gone, cannot be read, or was written anew.
+        """
+
+    def start_offsets(self) -> Sequence[int]:
+        """The first offset of every partition that can be read."""
+
+    def end_offsets(self) -> Sequence[int]:
+        """The offset after the last row of every partition, as of the last `refresh`."""
+
+    def check(self, starts: Sequence[int], seals: Sequence[str] = ()) -> None:
+        """Make sure, before anybody waits for rows, that what is to be read is there, as far as that is seen from outside.
+
+        Args:
+            starts: per partition from which offset on rows will be read; what is before may have gone.
+            seals: per partition what `seal_before` said of that offset when the rows before it were read; (): not known.
+
+        Raises:
+            CorruptLogException: what is there cannot be what was written.
+            TopicException: it is another topic by now, or has other rows than those that were read.
+        """
+
+    def seal_before(self, partition: int, offset: int) -> str:
+        """What tells the row before an offset from one that has taken its place; "": nothing does."""
+
+    def tell_of_hidden(self) -> None:
+        """Say in the log which rows have been there since it was looked at, behind its end, and cannot be read yet; if there are any."""
+
+    def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:
+        """The rows `start` (inclusive) to `end` (exclusive) of a partition.
+
+        Args:
+            partition: number of the partition.
+            start: first offset.
+            end: offset after the last.
+            limit: rows up to there may be given, too, if they are at hand by now.
+
+        Raises:
+            CorruptLogException: they are not there, or are not what was written.
+        """
+
+
+class Topics(Protocol):
+    """Where the topics of an application are. Crosses to clients by pickle: what it connects to is opened there."""
+
+    @property
+    def address(self) -> str:
+        """What people call the place."""
+
+    @property
+    def poll_interval_ms(self) -> int:
+        """How often it is looked there whether a topic has grown (`source_poll_interval_ms`), unless somebody says it."""
+
+    def open(self, name: str, expected_id: str | None = None, columns: Collection[str] | None = None) -> Log:
+        """The topic of that name, as it is now.
+
+        Args:
+            name: name of the topic.
+            expected_id: the identity it must have; None: any.
+            columns: those that are wanted, if it may have gained others; None: all.
+
+        Raises:
+            TopicException: there is none, its description cannot be read, or it is another one than expected.
+        """
+
+    def open_repartition(
+        self, application_id: str, topology: Topology, name: str, expected_id: str | None = None
+    ) -> Log | None:
+        """A repartition topic, after `prepare`; None: it is in the folder of the run.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            name: name of the repartition topic.
+            expected_id: the identity it must have; None: any.
+
+        Raises:
+            TopicException: it is not there, or another one than expected.
+        """
+
+    def prepare(
+        self,
+        application_id: str,
+        topology: Topology,
+        tasks: Collection[TaskId],
+        clients: Callable[[], Collection[str]] = tuple,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        """See to it that all topics are there that the application writes, before its clients start.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            tasks: its tasks.
+            clients: gives the names of its clients, now and in former runs.
+            is_new: nothing was committed in the folder of the run.
+
+        Raises:
+            StreamsException: one is not what it should be.
+        """
+
+    def permits(self, application_id: str, topology: Topology) -> Permits | None:
+        """Whose results count: none of another run of the application. None: all that the coordinator records, and no others."""
+
+    def check_results(self, application_id: str, topology: Topology, tasks: Collection[TaskId]) -> None:
+        """Make sure, when a run is over, that what its tasks have committed outside of the run's folder is still there.
+
+        Raises:
+            StreamsException: it is not.
+        """
+
+    def has_results(self, topology: Topology) -> bool:
+        """Whether results of the tasks go there, and not into the folder of the run."""
+
+    def results(self, application_id: str, topology: Topology, who: str) -> Results | None:
+        """Where the results of the tasks go; None: into the folder of the run.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            who: name of what makes them, this process: a client, or a task that is in a place of its own.
+        """
