@@ -79,12 +79,29 @@ def valid(column: pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
 def in_own_memory(table: pa.Table) -> pa.Table:
     """The same rows where nobody else can change them: of numpy and pandas Arrow takes columns where they are, and sees what is
     written there later.
+
+    Raises:
+        ValueError: a column holds bytes that are no text, or places beyond its dictionary: whoever reads it later fails, or crashes.
     """  # noqa: D205
+    _check_holds(table)
     sink = pa.BufferOutputStream()
     table = with_plain_types(table)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(in_one_piece(table))
     return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def _check_holds(table: pa.Table) -> None:
+    for field, column in zip(table.schema, table.columns, strict=True):
+        # Numbers and times can be read whatever they are.
+        if not pa.types.is_primitive(field.type) and not pa.types.is_decimal(field.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowException as error:
+                raise ValueError(
+                    f"the column {field.name!r} holds what is no {field.type}: {failure(error)}. Maybe it was made of memory that "
+                    "nobody has checked (from_buffers, view, safe=False)"
+                ) from error
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
