@@ -506,14 +506,14 @@ def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
     if isinstance(rows, pa.RecordBatchReader):
         rows = (pa.Table.from_batches([batch]) for batch in rows)
     if _is_table(rows):
-        yield _as_table(rows, what)
+        yield _whole(_as_table(rows, what), what)
     elif isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, dict)):
         for number, piece in enumerate(rows):
             if not _is_table(piece):
                 raise TopicException(
                     f"The rows for {what} must be {_EXPECTED}; item {number} is a {type(piece).__name__}."
                 )
-            yield _as_table(piece, what)
+            yield _whole(_as_table(piece, what), what)
     else:
         advice = {
             "LazyFrame": " Maybe call collect() first.",
@@ -541,6 +541,14 @@ def not_a_table(what: str, rows: object) -> str:
 def _is_table(rows: object) -> bool:
     is_series = type(rows).__name__ == "Series"
     return isinstance(rows, (pa.Table, pa.RecordBatch)) or (hasattr(rows, "__arrow_c_stream__") and not is_series)
+
+
+def _whole(table: pa.Table, what: str) -> pa.Table:
+    try:
+        _check_holds(table)
+    except ValueError as error:
+        raise TopicException(f"Of the rows for {what} {error}.") from error
+    return table
 
 
 def _as_table(rows: Any, what: str) -> pa.Table:
