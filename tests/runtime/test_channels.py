@@ -98,6 +98,36 @@ def test_what_is_no_message_is_told(caplog: pytest.LogCaptureFixture) -> None:
     server.close()
 
 
+def test_what_a_connection_changes_is_noticed() -> None:
+    """A checksum of a file was another one by the time it was committed; the file could not be read any more."""
+    for place in range(len(whole := transport.frame(SHORT))):
+        channel, other = pair()
+        with other:
+            changed = bytearray(whole)
+            changed[place] ^= 1
+            other.sendall(changed)
+            other.shutdown(socket.SHUT_WR)
+            # Where it says that more is to come, that does not come.
+            with pytest.raises((OSError, EOFError)):
+                channel.receive()
+        channel.release()
+
+
+def test_a_client_whose_connection_changes_what_it_says_may_come_back(caplog: pytest.LogCaptureFixture) -> None:
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._listener.start()
+    channel = connect(("127.0.0.1", server.port), b"secret", 60, ToClient)
+    channel._sock.sendall(transport.frame(SHORT)[:-1] + b"?")
+    lost = server._events.get(timeout=60)
+    assert isinstance(lost, ConnectionLost)
+    assert lost.reason.startswith("what came is not what was sent: its checksum differs")
+    assert lost.reason in caplog.text
+    with pytest.raises((EOFError, OSError)):
+        channel.receive()
+    channel.release()
+    server.close()
+
+
 def test_a_client_that_does_not_understand_the_coordinator_ends(tmp_path: Path) -> None:
     """It joined again a thousand times a second, with a rebalance whenever it did."""
     server = CoordinatorServer("127.0.0.1", b"secret")

@@ -494,6 +494,18 @@ def test_a_snapshot_that_could_not_be_written_is_not_taken_for_one(is_written: b
         assert machine.handle(JobDone(last, SnapshotFailed("full"))) == [RunJob(Job(JobKind.CLOSE, A))]
 
 
+def test_however_often_snapshots_are_wanted_one_that_failed_is_not_tried_at_once() -> None:
+    """It was tried hundreds of times a second, with a warning each time, for as long as the disk was full."""
+    machine = a_member(snapshot_bytes=1)
+    machine.handle(Received(assign(1, {A: START}, {})))
+    base = process(machine, an_order(A, 0)).position
+    job = Job(JobKind.SNAPSHOT, A)
+    assert machine.handle(Received(committed({A: base}))) == [RunJob(job)]
+    assert machine.handle(JobDone(job, SnapshotFailed("full"))) == [SendToCoordinator(SnapshotMissed(A, "full"))]
+    base = process(machine, an_order(A, 1, base=base)).position
+    assert machine.handle(Received(committed({A: base}))) == [RunJob(job)]
+
+
 def test_what_pyarrow_loads_at_first_use_is_there_before_a_client_joins() -> None:
     """It took a second of the first batch, which counted as the processor's."""
     pytest.importorskip("pandas")

@@ -281,6 +281,25 @@ def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:
     assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 2).to_pylist() == rows.to_pylist()
 
 
+_NO_TEXT = pa.array([b"a", b"\xff"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (_NO_TEXT, "no string: .*Invalid UTF8 sequence at string index 1"),
+        (pa.ListArray.from_arrays([0, 2], _NO_TEXT), "no list<item: string>: .*Invalid UTF8"),
+        (_NO_TEXT.dictionary_encode(), "no dictionary<values=string.*Invalid UTF8"),
+        (pa.DictionaryArray.from_arrays(pa.array([7]), ["a"], safe=False), "no dictionary<.*out of bounds: 7"),
+    ],
+)
+def test_what_nobody_could_read_later_is_refused(column: pa.Array, told: str) -> None:
+    """It was committed: then `to_pylist` raised, and what lies beyond a dictionary is memory of others."""
+    with pytest.raises(ValueError, match=f"the column 'v' holds what is {told}") as caught:
+        in_own_memory(pa.table({"v": column}))
+    assert "Maybe it was made of memory that nobody has checked" in str(caught.value)
+
+
 def test_a_dictionary_has_room_for_what_other_rows_bring(tmp_path: Path) -> None:
     """Pandas counts its categories in one byte where they are few; those of rows that come later are others."""
 

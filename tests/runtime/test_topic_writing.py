@@ -282,6 +282,16 @@ def test_a_topic_whose_description_is_lost_is_told_from_one_that_never_was(tmp_p
         Topic.open(tmp_path, "t")
 
 
+def test_bytes_that_are_no_text_come_into_no_topic(tmp_path: Path) -> None:
+    """Whoever read the topic failed, for as long as it was there."""
+    no_text = ROWS.slice(0, 2).append_column("text", pa.array([b"a", b"\xff"]).view(pa.string()))
+    with pytest.raises(
+        TopicException, match=r"Of the rows for topic 't' the column 'text' holds what is no string: .*UTF8"
+    ):
+        write_topic(tmp_path, "t", no_text, partitions=2, key=["key"])
+    assert not list(LocalStorage(tmp_path).list_below())
+
+
 def test_what_does_not_fit_is_not_appended(root: str) -> None:
     with pytest.raises(TopicException, match="There is no topic 't'"):
         append_topic(root, "t", ROWS)

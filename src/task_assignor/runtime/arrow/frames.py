@@ -79,12 +79,29 @@ def valid(column: pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
 def in_own_memory(table: pa.Table) -> pa.Table:
     """The same rows where nobody else can change them: of numpy and pandas Arrow takes columns where they are, and sees what is
     written there later.
+
+    Raises:
+        ValueError: a column holds bytes that are no text, or places beyond its dictionary: whoever reads it later fails, or crashes.
     """  # noqa: D205
+    _check_holds(table)
     sink = pa.BufferOutputStream()
     table = with_plain_types(table)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(in_one_piece(table))
     return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def _check_holds(table: pa.Table) -> None:
+    for field, column in zip(table.schema, table.columns, strict=True):
+        # Numbers and times can be read whatever they are.
+        if not pa.types.is_primitive(field.type) and not pa.types.is_decimal(field.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowException as error:
+                raise ValueError(
+                    f"the column {field.name!r} holds what is no {field.type}: {failure(error)}. Maybe it was made of memory that "
+                    "nobody has checked (from_buffers, view, safe=False)"
+                ) from error
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
@@ -489,14 +506,14 @@ def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
     if isinstance(rows, pa.RecordBatchReader):
         rows = (pa.Table.from_batches([batch]) for batch in rows)
     if _is_table(rows):
-        yield _as_table(rows, what)
+        yield _whole(_as_table(rows, what), what)
     elif isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, dict)):
         for number, piece in enumerate(rows):
             if not _is_table(piece):
                 raise TopicException(
                     f"The rows for {what} must be {_EXPECTED}; item {number} is a {type(piece).__name__}."
                 )
-            yield _as_table(piece, what)
+            yield _whole(_as_table(piece, what), what)
     else:
         advice = {
             "LazyFrame": " Maybe call collect() first.",
@@ -524,6 +541,14 @@ def not_a_table(what: str, rows: object) -> str:
 def _is_table(rows: object) -> bool:
     is_series = type(rows).__name__ == "Series"
     return isinstance(rows, (pa.Table, pa.RecordBatch)) or (hasattr(rows, "__arrow_c_stream__") and not is_series)
+
+
+def _whole(table: pa.Table, what: str) -> pa.Table:
+    try:
+        _check_holds(table)
+    except ValueError as error:
+        raise TopicException(f"Of the rows for {what} {error}.") from error
+    return table
 
 
 def _as_table(rows: Any, what: str) -> pa.Table:

@@ -50,7 +50,7 @@ from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.runtime.shells.deciding import decide
 from task_assignor.runtime.shells.standstill import Standstill
-from task_assignor.runtime.shells.transport import Channel, Listener
+from task_assignor.runtime.shells.transport import Channel, DamagedMessageError, Listener
 from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.runtime.storage.disk import DISK_ADVICE, disk_errors, warn
 from task_assignor.runtime.tasks.results import Permits, Renewed
@@ -365,6 +365,8 @@ class CoordinatorServer:
             while True:
                 message = channel.receive()
                 self._events.put(FromClient(number, message, self._clock.now_ms()))
+        except DamagedMessageError as error:
+            reason = str(error)
         except (EOFError, OSError):
             reason = "connection closed"
         except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told

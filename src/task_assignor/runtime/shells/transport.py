@@ -1,7 +1,8 @@
 """Connections between coordinator and clients: TCP with a shared secret. What travels, others say.
 
-A thin layer over `multiprocessing.connection` that adds what it lacks: a hand-shake that cannot hang, and no delay of
-small messages (Nagle's algorithm and delayed acknowledgements would add 40 ms to every batch).
+A thin layer over `multiprocessing.connection` that adds what it lacks: a hand-shake that cannot hang, no delay of
+small messages (Nagle's algorithm and delayed acknowledgements would add 40 ms to every batch), and checksums: those of TCP
+overlook what a bad network card or proxy changes now and then, and a message may say what is committed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from multiprocessing import AuthenticationError
@@ -32,8 +34,13 @@ _PAUSE_S: Final = 0.1
 """After a connection that could not be taken."""
 _TOLD_EVERY_S: Final = 600.0
 """A warning of connections that were refused: who looks whether a port is open does so again and again."""
+_SEAL_BYTES: Final = 4
 _LONG_MESSAGE: Final = 0x7FFFFFFF
 """From here on `multiprocessing.connection` writes another header."""
+
+
+class DamagedMessageError(OSError):
+    """A connection that has changed what was sent: another one may be better."""
 
 
 class Channel(Generic[T]):
@@ -58,7 +65,7 @@ class Channel(Generic[T]):
         Raises:
             OSError: the connection is gone.
         """
-        data = encode(message)
+        data = _sealed(message)
         with self._sending:
             self._connection.send_bytes(data)
 
@@ -68,9 +75,16 @@ class Channel(Generic[T]):
         Raises:
             EOFError: the other side has closed the connection.
             OSError: the connection is gone.
+            DamagedMessageError: it has changed what was sent.
             ValueError: what came is no message.
         """
-        return self._read(self._connection.recv_bytes())
+        data = self._connection.recv_bytes()
+        body, seal = data[:-_SEAL_BYTES], data[-_SEAL_BYTES:]
+        if _seal(body) != seal:
+            told = f"what came is not what was sent: its checksum differs ({counted(len(data), 'byte')})"
+            _log.warning("A connection is given up: %s. Maybe look at the network of this machine.", told)
+            raise DamagedMessageError(told)
+        return self._read(body)
 
     def close(self) -> None:
         """Close; threads that wait in `receive` or `send` wake up."""
@@ -141,9 +155,18 @@ class Channel(Generic[T]):
         self._set_timeout(0.0)
 
 
+def _seal(body: bytes) -> bytes:
+    return zlib.crc32(body).to_bytes(_SEAL_BYTES, "big")
+
+
+def _sealed(message: object) -> bytes:
+    body = encode(message)
+    return body + _seal(body)
+
+
 def frame(message: object) -> bytes:
     """A short message as it travels: for a program that can send bytes, but knows no messages."""
-    body = encode(message)
+    body = _sealed(message)
     assert len(body) < _LONG_MESSAGE
     return struct.pack("!i", len(body)) + body
 

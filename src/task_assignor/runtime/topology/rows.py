@@ -32,7 +32,7 @@ def to_table(rows: Rows, schema: pa.Schema | None) -> pa.Table:
 
     Raises:
         TopologyException: they are something else, or a table without any column.
-        ValueError: a row has another column, or a value that its column cannot hold as it is.
+        ValueError: a row has another column, or a value that its column cannot hold as it is; or a table is damaged.
     """
     if isinstance(rows, pa.Table):
         if rows.num_rows and not rows.num_columns:

@@ -13,6 +13,8 @@ MAX_CHANGES: Final = 2048
 LAST_MS: Final = 10_000
 """So long a client that is to end begins last snapshots: it must have closed its tasks before `SNAPSHOTS_MS`."""
 _STEPS: Final = 8
+_FAILED_BYTES: Final = 1
+"""As if the changelogs had grown by so much; no batch makes them grow by so little."""
 
 
 class SnapshotPlan:
@@ -45,13 +47,14 @@ class SnapshotPlan:
     def was_tried(self, task: ClientTask, *, failed: bool = False) -> None:
         """A snapshot of a task was written, or could not be."""
         # One that failed is tried again after some time, also if nothing changes any more.
-        task.unsaved_bytes, task.unsaved_batches, task.unsaved_since = int(failed), 0, self._heartbeats
+        task.unsaved_bytes, task.unsaved_batches, task.unsaved_since = _FAILED_BYTES * failed, 0, self._heartbeats
 
     def is_due(self, task: ClientTask) -> bool:
         """A snapshot of a task is to be written before its next batch."""
         if not task.role or not task.is_current:
             return False
-        is_large = 0 < self._every_bytes <= task.unsaved_bytes - self._delay_of(task, self._every_bytes)
+        grown = task.unsaved_bytes - self._delay_of(task, self._every_bytes)
+        is_large = 0 < self._every_bytes <= grown and grown > _FAILED_BYTES
         # Each of them is remembered, and small changes are files all the same.
         left = MAX_CHANGES + self._delay_of(task, MAX_CHANGES) - task.unsaved_batches
         are_many = left <= 0 and bool(task.recovery.changes)
