@@ -228,8 +228,16 @@ def test_an_error_that_tells_of_half_a_surrogate_pair_is_kept_aside() -> None:
     ("topic", "rows", "errors", "told"),
     [
         ("prices", [0], "is bad", "The sub-topology of the processor reads no topic 'prices'; it reads orders"),
-        ("orders", [False, True], "is bad", r"must be places, not a mask. Maybe numpy.flatnonzero\(mask\)"),
-        ("orders", pa.array([False, True]), "is bad", "must be places, not a mask"),
+        (
+            "orders",
+            [False, True],
+            "is bad",
+            r"must be places in the batch, as numpy.flatnonzero\(mask\) gives, but one is of type bool",
+        ),
+        ("orders", pa.array([False, True]), "is bad", "must be places in the batch"),
+        ("orders", ROWS.slice(0, 1), "is bad", "must be places in the batch, .* type ChunkedArray"),
+        ("orders", [1.5], "is bad", "must be places in the batch, .* type float"),
+        ("orders", pa.array([1, None]), "is bad", "must be places in the batch, .* type NoneType"),
         ("orders", [-1], "is bad", "There is no row -1 in the batch of 'orders', which has 6 rows"),
         ("orders", [6], "is bad", "There is no row 6 in the batch of 'orders', which has 6 rows"),
         ("orders", [0, 1], ["is bad"], "To leave out 2 rows of 'orders' 1 errors were given"),

@@ -319,7 +319,7 @@ class TaskContext:
             LateRecordException: the same for late ones.
             TopologyException: there is no such topic or row, or not one text for each.
         """
-        places = self._places(topic, list(rows))
+        places = self._places(topic, [row.as_py() if isinstance(row, pa.Scalar) else row for row in rows])
         texts = [errors] * len(places) if isinstance(errors, str) else list(errors)
         strange = [text for text in texts if not isinstance(text, str)]
         if strange:
@@ -367,11 +367,11 @@ class TaskContext:
             )
         there = self._rows.get(topic)
         for row in rows:
-            if isinstance(row, (bool, np.bool_, pa.BooleanScalar)):
+            if isinstance(row, bool) or not isinstance(row, (int, np.integer)):
                 raise TopologyException(
-                    f"The rows of {topic!r} that are left out must be places, not a mask. Maybe numpy.flatnonzero(mask)."
+                    f"The rows of {topic!r} that are left out must be places in the batch, as numpy.flatnonzero(mask) gives, but one is of type {type(row).__name__}."
                 )
-            if int(row) < 0 or (there is not None and int(row) >= there.num_rows):
+            if row < 0 or (there is not None and row >= there.num_rows):
                 count = "" if there is None else f", which has {counted(there.num_rows, 'row')}"
                 raise TopologyException(f"There is no row {row} in the batch of {topic!r}{count}.")
         return [int(row) for row in rows]
