@@ -15,7 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime import BadRecordException, DeadLetters, LateRecordException, TopicSpec, WindowedJoin
+from task_assignor.runtime import (
+    BadRecordException,
+    DeadLetters,
+    LateRecordException,
+    TopicSpec,
+    TopologyException,
+    WindowedJoin,
+)
 from task_assignor.runtime.processors.matching import TimedRows
 from task_assignor.runtime.topology.bad_records import LeftOut
 from tests.budget import examples
@@ -340,6 +347,16 @@ def test_a_record_without_time_is_an_error() -> None:
     rows = _table([(1, 5, "a"), (1, 6, "b")]).set_column(1, "at", pa.array([5, None], pa.int64()))
     with pytest.raises(BadRecordException, match="The record l, partition 3, offset 1 has no at"):
         task.process({"l": rows, "r": _table([])})
+
+
+def test_topics_may_be_given_as_for_other_joins_and_are_looked_at() -> None:
+    left, right = _spec("l", SCHEMA), _spec("r", SCHEMA)
+    join = WindowedJoin(left="l", right="r", before_ms=1, after_ms=1)
+    assert join.sub_topology("j", "out", topics=[left, right]).sources == ("l", "r")
+    with pytest.raises(TopologyException, match=r"The join of 'l' and 'r' needs to know the columns of \['r'\]"):
+        join.sub_topology("j", "out", topics=left)
+    with pytest.raises(TopologyException, match="timestamp"):
+        join.sub_topology("j", "out", topics=[left, TopicSpec("r", 4, SCHEMA, ("k",), None)])
 
 
 def test_columns_keep_their_types_and_can_be_chosen() -> None:

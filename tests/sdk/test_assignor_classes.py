@@ -184,8 +184,15 @@ def test_a_dotted_path_leads_into_packages(module: Callable[[str, str], None]) -
         ("ours_module:instance", "Give the class, not an object of it"),
         ("ours_module.text", "It is not a class."),
         ("ours_module", "Of a module of yours the class is needed too: ours_module.ClassName. Registered are: "),
-        ("ours_module.py", "A file is none of them. Maybe its class: ours_module.ClassName."),
-        ("some/ours_module.py", "Maybe its class: some.ours_module.ClassName."),
+        (
+            "ours_module.py",
+            "A file is none of them. Maybe its class: ours_module.ClassName, with its folder in PYTHONPATH.",
+        ),
+        (
+            "./ours_module.py:Ours",
+            "A file is none of them. Maybe its class: ours_module.Ours, with its folder in PYTHONPATH.",
+        ),
+        ("some/ours_module.py", "Maybe its class: some.ours_module.ClassName, with"),
         ("no_such_module.Mine", "There is no module no_such_module"),
         (
             "taskassignor.PythonTaskAssignor",

@@ -110,9 +110,10 @@ def _find(name: str) -> object:
             values = listed(point.value for point in registered)
             raise ValueProblem(_EXPECTED, f"Several packages register this name ({values}). Give the dotted path.")
         return _load(registered[0])
-    if name.endswith(".py"):
-        module = name.removesuffix(".py").replace("/", ".").strip(".")
-        expected, advice = _EXPECTED, f"A file is none of them. Maybe its class: {module}.ClassName."
+    if file := re.fullmatch(r"(.*)\.py(?::(\w*))?", name):
+        module = file[1].replace("/", ".").strip(".")
+        advice = f"A file is none of them. Maybe its class: {module}.{file[2] or 'ClassName'}, with its folder in PYTHONPATH."
+        expected = _EXPECTED
     elif "." in name or ":" in name:
         try:
             return find_attribute(name)

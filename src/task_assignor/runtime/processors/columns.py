@@ -237,7 +237,7 @@ def specs_of(where: str, names: Sequence[str], topics: Iterable[TopicSpec] | Top
     missing = [name for name in names if name not in found]
     if missing:
         raise TopologyException(
-            f"{where} needs to know the columns of {missing} to make its stores; given were {sorted(found)}. "
+            f"{where} needs to know the columns of {missing}; given were {sorted(found)}. "
             "Maybe topics=[Topic.open(root, name).spec, ...], of Kafka KafkaTopics.open(name).spec, of a derived stream its spec."
         )
     # Where its replicas are is no part of what is computed.

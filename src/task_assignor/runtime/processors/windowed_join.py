@@ -22,7 +22,7 @@ same ones. `late_records` says what becomes of them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 import attrs
@@ -31,7 +31,14 @@ import pyarrow as pa
 
 from task_assignor.runtime.arrow.times import NO_TIME
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.processors.columns import SourceColumns, as_type, origins, result_columns, to_columns
+from task_assignor.runtime.processors.columns import (
+    SourceColumns,
+    as_type,
+    origins,
+    result_columns,
+    specs_of,
+    to_columns,
+)
 from task_assignor.runtime.processors.matching import Int64Array, TimedRows
 from task_assignor.runtime.processors.records import (
     both,
@@ -133,14 +140,24 @@ class WindowedJoin:
                     "knows when a row has no partner."
                 )
 
-    def sub_topology(self, name: str, output: str | Output) -> SubTopology:
+    def sub_topology(
+        self, name: str, output: str | Output, topics: Iterable[TopicSpec] | TopicSpec | None = None
+    ) -> SubTopology:
         """The join as a sub-topology with two stores, `<name>-left` and `<name>-right`.
 
         Args:
             name: name of the sub-topology.
             output: where the result goes.
+            topics: what both sources are like, as for other processors. Its stores do not need it: it is checked here, that is all.
+
+        Raises:
+            TopologyException: the topics cannot be joined so.
         """
         plan = JoinFactory(self, f"{name}-left", f"{name}-right")
+        if topics is not None:
+            plan.check_sources(
+                specs_of(f"The join of {self.left!r} and {self.right!r}", (self.left, self.right), topics)
+            )
         stores = (WindowStoreSpec(plan.left_store, _TIME["left"]), WindowStoreSpec(plan.right_store, _TIME["right"]))
         return SubTopology(
             name,
