@@ -37,10 +37,12 @@ from task_assignor.group import (
 )
 from task_assignor.group.wire import (
     NO_REBALANCE,
+    AssignmentInfo,
     SubscriptionInfo,
     decode_assignment_info,
     encode_subscription_info,
 )
+from task_assignor.group.wire import streams as wire_streams
 from task_assignor.sdk import (
     ApplicationState,
     AssignmentConfigs,
@@ -308,6 +310,23 @@ def test_version_probing_gives_newer_members_an_older_version() -> None:
     assert data is not None
     assert decode_assignment_info(data).version == 7
     assert followup_ms(found.members["n"].info, newer.info) == 0
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_what_all_members_are_told_is_encoded_once(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = [a_member(f"m{number}", a_process_id(number), host=f"h:{number}", version=version) for number in range(8)]
+    found = lead(members)
+    expected = {member: given.to_assignment() for member, given in found.members.items()}
+    asked: list[AssignmentInfo] = []
+    write = wire_streams._written_hosts
+
+    def counted(info: AssignmentInfo) -> Any:
+        asked.append(info)
+        return write(info)
+
+    monkeypatch.setattr(wire_streams, "_written_hosts", counted)
+    assert found.to_assignments() == expected
+    assert len(asked) == 1
 
 
 def test_followups_of_members() -> None:

@@ -27,6 +27,7 @@ from task_assignor.group.wire import (
     encode_assignment_info,
 )
 from task_assignor.group.wire.layout import value_of
+from task_assignor.group.wire.streams import encode_assignment_infos
 from task_assignor.sdk import (
     LATEST_OFFSET,
     Assignment,
@@ -122,6 +123,14 @@ class StreamsRebalance:
     def inexact(self) -> frozenset[str]:
         """Codes of goals that the assignor perhaps did not reach exactly."""
         return frozenset() if self.outcome is None else self.outcome.inexact
+
+    def to_assignments(self) -> dict[str, Assignment]:
+        """As they go on the wire, by member id: what all members are told is encoded once."""
+        data = encode_assignment_infos(given.info for given in self.members.values())
+        return {
+            member: Assignment(given.partitions, encoded)
+            for (member, given), encoded in zip(self.members.items(), data, strict=True)
+        }
 
 
 class StreamsLeader:

@@ -189,7 +189,7 @@ class StreamsPlugin(GroupPlugin):
         if rebalance.error:
             self.failures.append(rebalance.error)
         self.last = rebalance
-        return nothing | {name: given.to_assignment() for name, given in rebalance.members.items()}
+        return nothing | rebalance.to_assignments()
 
     def _nothing(self, members: Sequence[ConsumerMember]) -> dict[str, Assignment]:
         """What members are sent that get no tasks."""
