@@ -339,8 +339,10 @@ def test_followups_of_members() -> None:
 
 
 def test_an_end_point_that_is_none_is_not_told_to_others() -> None:
-    found = lead([a_member("a", a_process_id(1), host="nonsense"), a_member("b", a_process_id(2), host="h:99999")])
+    hosts = ["nonsense", "h:99999", f"{'h' * 65536}:1"]
+    found = lead([a_member(host[:9], a_process_id(number), host=host) for number, host in enumerate(hosts)])
     assert all(not each.info.partitions_by_host for each in found.members.values())
+    assert len(found.to_assignments()) == 3
 
 
 @pytest.mark.parametrize(

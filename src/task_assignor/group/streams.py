@@ -42,6 +42,7 @@ from task_assignor.sdk import (
 from task_assignor.sdk.checks import check_fields, check_kind
 from task_assignor.sdk.config_keys import parse_host_info
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import shown
 
 _log = logger_of(__name__)
 MISSING_SOURCE_TOPIC: Final = 1
@@ -447,5 +448,7 @@ def _host(end_point: str | None) -> HostInfo | None:
     # As its client reads it: one that does not find itself among the hosts asks for a rebalance at once, and again after it.
     host = parse_host_info(end_point)
     if host is None:
-        _log.warning("The end point %r of a client is not host:port; nobody can ask it for its state.", end_point)
+        _log.warning(
+            "The end point %s of a client is not host:port; nobody can ask it for its state.", shown(end_point)
+        )
     return host
