@@ -187,7 +187,7 @@ class StreamsPlugin(GroupPlugin):
             found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms, others=others
         )
         if rebalance.error:
-            self.failures.append(rebalance.error)
+            self._keep_failure(rebalance.error)
         self.last = rebalance
         return nothing | rebalance.to_assignments()
 
