@@ -164,7 +164,7 @@ final class Peer {
     }
 
     private static SocketAddress address(final String text) throws Exception {
-        if (text.startsWith("unix:")) {
+        if (text.startsWith("unix:/")) {
             try {
                 return (SocketAddress) Class.forName("java.net.UnixDomainSocketAddress").getMethod("of", String.class)
                     .invoke(null, text.substring("unix:".length()));
@@ -173,7 +173,7 @@ final class Peer {
             }
         }
         final int colon = text.lastIndexOf(':');
-        if (colon < 0) {
+        if (colon < 0 || text.startsWith("unix:")) {
             throw new IOException("the address " + text + " must be host:port or unix:/path");
         }
         final InetAddress host = InetAddress.getByName(text.substring(0, colon).replace("[", "").replace("]", ""));

@@ -72,6 +72,7 @@ def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
     assert "it ended without an answer, with exit code 3" in rebalance(java, tmp_path, command="sh -c 'exit 3'")
     assert NOBODY in rebalance(java, tmp_path, command=NOBODY)
     assert "nobody listens at 127.0.0.1:9: " in rebalance(java, tmp_path, address="127.0.0.1:9")
+    assert "address unix:b.sock must be host:port or unix:/path" in rebalance(java, tmp_path, address="unix:b.sock")
 
 
 def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_there_is(

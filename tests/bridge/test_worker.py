@@ -487,7 +487,16 @@ def test_a_server_without_standard_error_serves(tmp_path: Path) -> None:
 
 def test_a_server_is_for_this_host_alone(tmp_path: Path) -> None:
     # A port beyond the last one would be another one, modulo 2^16.
-    for address in ("0.0.0.0:0", "192.0.2.1:80", "nonsense", "127.0.0.1", "127.0.0.1:65536", "127.0.0.1:²", "unix:"):
+    for address in (
+        "0.0.0.0:0",
+        "192.0.2.1:80",
+        "nonsense",
+        "127.0.0.1",
+        "127.0.0.1:65536",
+        "127.0.0.1:²",
+        "unix:",
+        "unix:b.sock",
+    ):
         with pytest.raises(ServeException, match="of this host"):
             BridgeServer(address)
     with pytest.raises(ServeException, match="cannot be listened on"):

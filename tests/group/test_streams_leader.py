@@ -37,10 +37,12 @@ from task_assignor.group import (
 )
 from task_assignor.group.wire import (
     NO_REBALANCE,
+    AssignmentInfo,
     SubscriptionInfo,
     decode_assignment_info,
     encode_subscription_info,
 )
+from task_assignor.group.wire import streams as wire_streams
 from task_assignor.sdk import (
     ApplicationState,
     AssignmentConfigs,
@@ -310,6 +312,23 @@ def test_version_probing_gives_newer_members_an_older_version() -> None:
     assert followup_ms(found.members["n"].info, newer.info) == 0
 
 
+@pytest.mark.parametrize("version", range(1, 12))
+def test_what_all_members_are_told_is_encoded_once(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = [a_member(f"m{number}", a_process_id(number), host=f"h:{number}", version=version) for number in range(8)]
+    found = lead(members)
+    expected = {member: given.to_assignment() for member, given in found.members.items()}
+    asked: list[AssignmentInfo] = []
+    write = wire_streams._written_hosts
+
+    def counted(info: AssignmentInfo) -> Any:
+        asked.append(info)
+        return write(info)
+
+    monkeypatch.setattr(wire_streams, "_written_hosts", counted)
+    assert found.to_assignments() == expected
+    assert len(asked) == 1
+
+
 def test_followups_of_members() -> None:
     member = a_member("a", a_process_id(1), host="h:1")
     given = lead([member]).members["a"].info
@@ -320,8 +339,10 @@ def test_followups_of_members() -> None:
 
 
 def test_an_end_point_that_is_none_is_not_told_to_others() -> None:
-    found = lead([a_member("a", a_process_id(1), host="nonsense"), a_member("b", a_process_id(2), host="h:99999")])
+    hosts = ["nonsense", "h:99999", f"{'h' * 65536}:1"]
+    found = lead([a_member(host[:9], a_process_id(number), host=host) for number, host in enumerate(hosts)])
     assert all(not each.info.partitions_by_host for each in found.members.values())
+    assert len(found.to_assignments()) == 3
 
 
 @pytest.mark.parametrize(

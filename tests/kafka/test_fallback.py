@@ -213,6 +213,18 @@ def test_whatever_an_assignor_does_with_what_it_is_given_every_partition_is_read
     assert said in "".join(plugin.failures)
 
 
+def test_the_last_hundred_failures_are_kept() -> None:
+    class Fails(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            raise ValueError(f"time {topics.counts['a']}")
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Fails())
+    for time in range(1, 103):
+        plugin.answer(GroupTopics({"a": time}), [ConsumerMember("m", ("a",))])
+    assert [f"time {time}" in said for time, said in enumerate(plugin.failures, 3)] == [True] * 100
+    plugin._cancel_rebalance()
+
+
 def test_an_assignor_that_may_think_longer_than_the_session_lasts_is_given_up_before(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -76,6 +76,21 @@ def test_each_broken_rule_is_a_sentence(
     assert violations_of(group, {"clicks": 2}) == said
 
 
+def test_what_a_stream_join_leaves_out_is_no_violation() -> None:
+    """Numbers that a topic does not have, and those in a topic that their member does not read; another one that nobody has is one."""
+
+    def reader(name: str, topics: tuple[str, ...], *numbers: int) -> object:
+        given = Assignment(tuple(TopicPartition(topic, number) for topic in topics for number in numbers))
+        told = encode_subscription(Subscription(topics))
+        return describe_member(name, None, "client", "host", "stream-join", told, encode_assignment(given))
+
+    members = [reader("a", ("clicks", "views"), 0), reader("b", ("clicks",), 1)]
+    group = stable(*members, assignor="stream-join")
+    assert violations_of(group, {"clicks": 4, "views": 2}) == []
+    assert violations_of(group, {"clicks": 4, "views": 3}) == ["Nobody has clicks-2, views-2."]
+    assert violations_of(stable(*members), {"clicks": 2, "views": 2}) == ["Nobody has views-1."]
+
+
 def test_a_streams_member_shows_its_tasks_and_broken_promises() -> None:
     told = encode_subscription_info(SubscriptionInfo(PROCESS, {TaskId(0, 0): -2, TaskId(0, 1): 7}))
     info = AssignmentInfo((TaskId(0, 0),), {TaskId(0, 0): (), TaskId(0, 1): ()}, err_code=3)

@@ -329,6 +329,17 @@ def test_racks_and_tags_come_from_settings_environment_or_host() -> None:
         tags_of(ClientSpec("c"), {"TASK_ASSIGNOR_TAGS": "zone=a,zone=b"})
 
 
+def test_no_process_is_started_for_tags_that_are_none(
+    tmp_path: Path, rows: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client was started three times, and the run ended with how often it had failed."""
+    monkeypatch.setenv("TASK_ASSIGNOR_TAGS", "zone")
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    with pytest.raises(ConfigException, match=r"^The environment variable TASK_ASSIGNOR_TAGS .'zone'. must be"):
+        _app(tmp_path, clients=1, config=settings(), launcher=launcher).run()
+    assert launcher.pids == {}
+
+
 def test_the_assignor_sees_the_rack_and_tags_of_a_clients_environment(
     tmp_path: Path, rows: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, WindowStoreSpec, append_topic, write_topic
-from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, taken, to_frame, valid
+from task_assignor.runtime.arrow.frames import exact_array, in_one_piece, in_own_memory, taken, to_frame, valid
 from task_assignor.runtime.processors.columns import as_type, from_frame, plain
-from task_assignor.runtime.storage.content import as_one_file, not_in_parquet
+from task_assignor.runtime.storage.content import as_one_file, as_parquet, not_in_parquet
 from task_assignor.runtime.storage.disk import disk_errors
 from tests.runtime.support import application, count_topology, stream
 
@@ -420,3 +421,12 @@ def test_tensors_of_numpy_are_read_where_there_are_none(tmp_path: Path) -> None:
     assert store.rows is not None
     assert store.rows.equals(rows.slice(0, 0))
     assert not_in_parquet(rows.schema) is None
+
+
+def test_a_dictionary_of_nothing_but_null_is_written_as_parquet() -> None:
+    """The early check let it pass, and Parquet takes no null among the values of a dictionary."""
+    nothing = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int32()), pa.nulls(1))
+    rows = pa.table({"d": pa.chunked_array([nothing, nothing])})
+    assert not_in_parquet(rows.schema) is None
+    data, _ = as_parquet(in_one_piece(rows))
+    assert pq.read_table(pa.BufferReader(data)).cast(rows.schema).column("d").null_count == 4

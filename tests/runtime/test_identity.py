@@ -190,6 +190,14 @@ def test_what_differs_is_told(topics: dict[str, Topic], change: dict[str, Any], 
         (partial(Scaled, pl.col("a") > 1), partial(Scaled, pl.col("a") > 2)),
         (partial(Scaled, pc.field("a") > 1), partial(Scaled, pc.field("a") > 2)),
         (
+            partial(Scaled, pc.field("a").isin([*range(100)])),
+            partial(Scaled, pc.field("a").isin([*range(50), -1, *range(51, 100)])),
+        ),
+        (
+            partial(Scaled, pc.SetLookupOptions(pa.array([*range(100)]))),
+            partial(Scaled, pc.SetLookupOptions(pa.array([*range(50), -1, *range(51, 100)]))),
+        ),
+        (
             partial(Scaled, pc.ScalarAggregateOptions(min_count=1)),
             partial(Scaled, pc.ScalarAggregateOptions(min_count=2)),
         ),
@@ -320,6 +328,15 @@ def test_a_table_may_gain_a_column_of_the_name_of_its_changes(tmp_path: Path) ->
         identity()
     assert told(columns=["value"]) == ""
     assert "columns, value: " in told(columns=["at", "change"], change="other")
+
+
+def test_a_run_goes_on_whose_folder_has_the_first_and_last_values_of_an_array_only(topics: dict[str, Topic]) -> None:
+    """Former versions of this package wrote no checksum of all."""
+    now = _identity(topics, _topology(processor=partial(Scaled, pc.field("a").isin([*range(100)]))))
+    former = json.loads(re.sub(r"; SHA-256 of all its values: \w+", "", json.dumps(now)))
+    assert former != now
+    assert differences(former, now) == []
+    assert differences(now, former)
 
 
 def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:

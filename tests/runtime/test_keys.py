@@ -130,6 +130,14 @@ def test_types_that_do_not_decide_equality_are_no_keys(kind: pa.DataType) -> Non
         key_type_name(kind)
 
 
+@pytest.mark.parametrize("kind", [pa.binary(16), pa.uuid() if hasattr(pa, "uuid") else pa.binary(16)])
+def test_bytes_of_a_fixed_length_are_keys_once_they_are_binary(kind: pa.DataType) -> None:
+    column = pa.array([bytes(16), bytes(range(16))], kind)
+    with pytest.raises(TopicException, match=r"cannot be a key as it is\. Maybe cast it to binary\."):
+        partitions_of(pa.table({"id": column}), ["id"], 2)
+    assert len(partitions_of(pa.table({"id": column.cast(pa.binary())}), ["id"], 2)) == 2
+
+
 def test_missing_key_columns_are_named() -> None:
     with pytest.raises(TopicException, match=r"key columns \['c'\] are not in the table; it has \['a'\]"):
         partitions_of(pa.table({"a": [1]}), ["c"], 2)

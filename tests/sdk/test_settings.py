@@ -113,7 +113,7 @@ def test_a_problem_of_a_file_names_file_and_line(tmp_path: Path) -> None:
         ("rack.aware.assignment.tags", [1, [1], [""], "a,,b", "a,a", None, {"a"}]),
         ("application.id", ["", "  ", 3, "../../up", "/etc", "a/b", ".", "..", "a b", "é", "x" * 250]),
         ("state.dir", ["s3://bucket/x", "file:///x", "~/x", 3]),
-        ("application.server", ["host", "host:", ":80", "host:99999", "host:x", 80, "a b:80"]),
+        ("application.server", ["host", "host:", ":80", "host:99999", "host:x", 80, "a b:80", f"{'h' * 65536}:80"]),
         ("client.rack", [1, None, True]),
         ("client.tag.zone", ["", 1, None, "x" * 31]),
         ("client.tag.", ["a"]),

@@ -230,6 +230,7 @@ def test_views_of_one_client_are_equal_and_can_be_keys(state: ApplicationState) 
     "build",
     [
         lambda: TaskTopicPartition("in-0"),  # type: ignore[arg-type]
+        lambda: TaskTopicPartition(TopicPartition("", 0)),
         lambda: TaskTopicPartition(TopicPartition("in", 0), is_source=1),  # type: ignore[arg-type]
         lambda: TaskTopicPartition(TopicPartition("in", 0), is_changelog="no"),  # type: ignore[arg-type]
         lambda: TaskTopicPartition(TopicPartition("in", 0), rack_ids="rack"),

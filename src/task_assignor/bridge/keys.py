@@ -48,7 +48,8 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 def _address_problem(value: object) -> str | None:
     text = str(value)
     if text.startswith(UNIX):
-        return None if len(text) > len(UNIX) else "unix:/path or host:port"
+        # Each process has a working directory of its own.
+        return None if text.startswith(f"{UNIX}/") else "unix:/path or host:port"
     found = host_and_port(text)
     if found is None or not found[1]:
         return "unix:/path or host:port"

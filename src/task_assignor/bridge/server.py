@@ -69,7 +69,7 @@ class BridgeServer:
         self._socket.listen()
 
     def _listen(self, address: str) -> socket.socket:
-        if address.startswith(UNIX) and address != UNIX:
+        if address.startswith(f"{UNIX}/"):
             path = Path(address.removeprefix(UNIX))
             _remove_stale(path)
             listening = socket.socket(socket.AF_UNIX)

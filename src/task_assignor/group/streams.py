@@ -27,6 +27,7 @@ from task_assignor.group.wire import (
     encode_assignment_info,
 )
 from task_assignor.group.wire.layout import value_of
+from task_assignor.group.wire.streams import encode_assignment_infos
 from task_assignor.sdk import (
     LATEST_OFFSET,
     Assignment,
@@ -41,6 +42,7 @@ from task_assignor.sdk import (
 from task_assignor.sdk.checks import check_fields, check_kind
 from task_assignor.sdk.config_keys import parse_host_info
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import shown
 
 _log = logger_of(__name__)
 MISSING_SOURCE_TOPIC: Final = 1
@@ -122,6 +124,14 @@ class StreamsRebalance:
     def inexact(self) -> frozenset[str]:
         """Codes of goals that the assignor perhaps did not reach exactly."""
         return frozenset() if self.outcome is None else self.outcome.inexact
+
+    def to_assignments(self) -> dict[str, Assignment]:
+        """As they go on the wire, by member id: what all members are told is encoded once."""
+        data = encode_assignment_infos(given.info for given in self.members.values())
+        return {
+            member: Assignment(given.partitions, encoded)
+            for (member, given), encoded in zip(self.members.items(), data, strict=True)
+        }
 
 
 class StreamsLeader:
@@ -438,5 +448,7 @@ def _host(end_point: str | None) -> HostInfo | None:
     # As its client reads it: one that does not find itself among the hosts asks for a rebalance at once, and again after it.
     host = parse_host_info(end_point)
     if host is None:
-        _log.warning("The end point %r of a client is not host:port; nobody can ask it for its state.", end_point)
+        _log.warning(
+            "The end point %s of a client is not host:port; nobody can ask it for its state.", shown(end_point)
+        )
     return host

@@ -32,6 +32,8 @@ from task_assignor.sdk.text import failure, shown
 _log = logger_of(__name__)
 _SUBSCRIPTION_VERSION: Final = 3
 RETRY_S: Final = 60.0
+_KEPT_FAILURES: Final = 100
+"""A consumer that leads its group for months may fail once a minute."""
 _LONGEST_S: Final = threading.TIMEOUT_MAX / 2
 _MOST_OF_SESSION: Final = 2 / 3
 """Brokers expel a leader that answers later than its session lasts, and the next one would take as long."""
@@ -47,7 +49,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             that long cannot be.
 
     Attributes:
-        failures: a sentence for each time the assignor failed while this consumer led the group.
+        failures: a sentence for each time the assignor failed while this consumer led the group; the last 100.
         rack_id: the rack of this consumer, as it was given.
         generation: the generation in which the consumer got its assignment; -1: it has none.
     """
@@ -202,7 +204,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
                 "of its consumer, which has left its group so. Maybe it, or a library, calls os.closerange. Start the "
                 "process anew: other files may be closed, too."
             )
-            self.failures.append(str(lost))
+            self._keep_failure(str(lost))
             connections.give_up(lost)
             raise lost
         return answer
@@ -263,11 +265,15 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             f"The assignor {self.name!r} {said}; the group keeps what it has, what nobody has {orphans}, and it is asked "
             f"again {again}."
         )
-        self.failures.append(sentence)
+        self._keep_failure(sentence)
         _log.error("%s", sentence, exc_info=_worth_a_traceback(error))
         self.rebalance_at(time.time() + RETRY_S)
         if isinstance(error, GivenUpError) and self._ask_to_rejoin is not None:
             self._rests_until_s = time.time() + RETRY_S
+
+    def _keep_failure(self, sentence: str) -> None:
+        self.failures.append(sentence)
+        del self.failures[:-_KEPT_FAILURES]
 
     def _cancel_rebalance(self) -> None:
         if self._timer is not None:

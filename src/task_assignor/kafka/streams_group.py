@@ -82,7 +82,7 @@ class StreamsGroupLeader:
             as before. None: closing it makes an instance in Java lead at once.
 
     Attributes:
-        failures: a sentence for each time that the assignor failed.
+        failures: a sentence for each time that the assignor failed; the last 100.
 
     Raises:
         ConfigException: a setting is wrong or missing, brokers assign the tasks (`group.protocol=streams`), or

@@ -187,9 +187,9 @@ class StreamsPlugin(GroupPlugin):
             found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms, others=others
         )
         if rebalance.error:
-            self.failures.append(rebalance.error)
+            self._keep_failure(rebalance.error)
         self.last = rebalance
-        return nothing | {name: given.to_assignment() for name, given in rebalance.members.items()}
+        return nothing | rebalance.to_assignments()
 
     def _nothing(self, members: Sequence[ConsumerMember]) -> dict[str, Assignment]:
         """What members are sent that get no tasks."""

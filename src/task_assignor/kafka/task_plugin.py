@@ -98,7 +98,7 @@ class TaskAssignorPlugin(StreamsPlugin):
         due_ms = NO_REBALANCE if info is None else followup_ms(info, self._sent)
         if info is not None and info.err_code:
             # KIP-924 has members try again; nothing is given to anybody until then.
-            self.failures.append(f"The leader of the group answered with the error code {info.err_code}.")
+            self._keep_failure(f"The leader of the group answered with the error code {info.err_code}.")
             due_ms = int((time.time() + RETRY_S) * 1000)
         if due_ms != NO_REBALANCE:
             self.rebalance_at(due_ms / 1000)
@@ -106,7 +106,7 @@ class TaskAssignorPlugin(StreamsPlugin):
             try:
                 self._on_tasks(self.active_tasks, self.standby_tasks)
             except Exception as error:  # noqa: BLE001  (it runs inside kafka-python's join)
-                self.failures.append(f"on_tasks failed with {failure(error)}.")
+                self._keep_failure(f"on_tasks failed with {failure(error)}.")
                 _log.exception("on_tasks failed")
 
     def _read(self, data: bytes | None) -> AssignmentInfo | None:
@@ -115,7 +115,7 @@ class TaskAssignorPlugin(StreamsPlugin):
         try:
             return decode_assignment_info(data)
         except WireFormatException as error:
-            self.failures.append(f"What the leader sent cannot be read: {error}")
+            self._keep_failure(f"What the leader sent cannot be read: {error}")
             return None
 
     def _last_given(self) -> dict[TaskId, int]:
@@ -168,5 +168,5 @@ class TaskAssignorPlugin(StreamsPlugin):
         return found
 
     def _leave_out(self, why: str) -> None:
-        self.failures.append(why)
+        self._keep_failure(why)
         _log.warning("%s", why)

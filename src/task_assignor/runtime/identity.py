@@ -16,6 +16,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import PurePath
 from types import MappingProxyType
@@ -43,8 +44,10 @@ _LINKS_EACH: Final = 10
 """So many values may be met again, and so many more for each that is new: where all are linked with all, there are more ways than time."""
 _SHOWN: Final = 500
 """So many characters of a value are in a message: it may be an array."""
-_OF_ARROW: Final = (pa.Schema, pa.DataType, pa.Field, pc.Expression, pc.FunctionOptions)
-"""What says as text what it is; options cannot even be pickled."""
+_OF_ARROW: Final = (pa.Schema, pa.DataType, pa.Field)
+"""What says as text what it is."""
+_CHECKSUM: Final = "; SHA-256 of all its values: "
+"""Between a text of Arrow's that leaves values out, and what says which those are. Former versions of this package wrote the text alone."""
 _ABSENT: Final = object()
 _BY_CHANCE: Final = re.compile(r" at 0x[0-9a-fA-F]+>|frozenset\(\{")
 _OF_LEFT_OUT: Final = ("bad_records", "late_records", "late_limit_ms")
@@ -265,6 +268,8 @@ def _plain(
         return value
     if isinstance(value, enum.Enum):
         return value.name
+    if isinstance(value, (pc.Expression, pc.FunctionOptions)):
+        return _with_left_out(value)
     if isinstance(value, (*_OF_ARROW, PurePath, *_expressions_of_polars())):
         return str(value)
     if isinstance(value, (bytes, bytearray)):
@@ -287,6 +292,18 @@ def _plain(
     if isinstance(value, (list, tuple)):
         return [plain(found) for found in value]
     return {name: plain(found) for name, found in _parts(value)}
+
+
+def _with_left_out(value: pc.Expression | pc.FunctionOptions) -> str:
+    """Its text; of many values that has the first and the last ones, so the checksum of all of them as well."""
+    text = str(value)
+    if "..." in text:
+        with suppress(pa.ArrowException):
+            # Options cannot be pickled.
+            data = value.serialize() if isinstance(value, pc.FunctionOptions) else value.__reduce__()[1][0]
+            values = str(pa.ipc.open_file(data).read_all().to_pylist())
+            return f"{text}{_CHECKSUM}{hashlib.sha256(values.encode()).hexdigest()}"
+    return text
 
 
 def _key(key: object, plain: Callable[[object], Any]) -> str:
@@ -399,6 +416,8 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
         return [f"{place}: {'' if isinstance(now, dict) else f'is {_text(now)}, '}was not there"]
     if now is _ABSENT:
         return [f"{place}: {'' if isinstance(before, dict) else f'was {_text(before)}, '}is gone"]
+    if json.dumps(before) == re.sub(f"{_CHECKSUM}[0-9a-f]{{64}}", "", json.dumps(now)):
+        return []
     return [f"{place}: was {_text(before)}, is {_text(now)}"]
 
 

@@ -23,8 +23,8 @@ TASK_ASSIGNOR_CLASS: Final = "task.assignor.class"
 INTERNAL_TASK_ASSIGNOR_CLASS: Final = "internal.task.assignor.class"
 RACK_AWARE_ASSIGNMENT_TAGS: Final = "rack.aware.assignment.tags"
 
-# As Kafka reads it (`Utils.getHost`).
-_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+\-.]*://)?\[?([0-9A-Za-z\-._%:]+)\]?:([0-9]{1,5})")
+# As Kafka reads it (`Utils.getHost`), but for longer ones than its leader can tell the members of a group: none of them would be told anything.
+_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+\-.]*://)?\[?([0-9A-Za-z\-._%:]{1,65535})\]?:([0-9]{1,5})")
 
 
 def parse_host_info(text: str) -> HostInfo | None:

@@ -60,7 +60,7 @@ class TaskTopicPartition:
         rack_ids: racks that hold a replica; None: not known, which is not the same as none.
 
     Raises:
-        StateException: a value is of the wrong kind.
+        StateException: a value is of the wrong kind, or the topic has no name.
     """
 
     topic_partition: TopicPartition
@@ -74,6 +74,8 @@ class TaskTopicPartition:
                 f"The topic_partition of a TaskTopicPartition ({shown(self.topic_partition)}) must be a "
                 "TopicPartition(topic, partition)."
             )
+        if not self.topic_partition.topic:
+            raise StateException("The topic of a TaskTopicPartition must be a str that is not empty, but is ''.")
         check_flag("is_source of the partition", self.is_source, self.topic_partition)
         check_flag("is_changelog of the partition", self.is_changelog, self.topic_partition)
 

@@ -353,6 +353,17 @@ class Many:
 
 
 @attrs.frozen
+class Written:
+    """Stands for the value of a field that has been written already: one that many records have is written once.
+
+    Args:
+        data: its bytes.
+    """
+
+    data: bytes
+
+
+@attrs.frozen
 class Field:
     """A line of a layout.
 
@@ -462,7 +473,7 @@ class _Ways:
         parts = []
         for field, item in zip(fields, value, strict=True):
             if field.first <= version <= field.last:
-                parts.append(field.kind.write(item, version))
+                parts.append(item.data if isinstance(item, Written) else field.kind.write(item, version))
             elif not field.ignorable and item != field.default:
                 raise WireFormatException(
                     f"{self._name} of version {version} cannot carry {field.name} ({shown(item)}); it needs version {field.first}."

@@ -25,6 +25,7 @@ from task_assignor.group.wire.layout import (
     Many,
     Source,
     WireFormatException,
+    Written,
     items_of,
     value_of,
     values_of,
@@ -240,8 +241,45 @@ def encode_assignment_info(info: AssignmentInfo) -> bytes:
     Raises:
         WireFormatException: there is no such version, or a value does not fit into it (a named topology before 10).
     """
-    version = value_of("info", AssignmentInfo, info).version
-    _check_assignment_version(version)
+    return encode_assignment_infos([info])[0]
+
+
+def encode_assignment_infos(infos: Iterable[AssignmentInfo]) -> list[bytes]:
+    """The same of all members of a group. Which host has what, all of them are told: that is written once.
+
+    Raises:
+        WireFormatException: as `encode_assignment_info`.
+    """
+    written: dict[tuple[int, int, int], dict[str, Written]] = {}
+    data = []
+    for info in [value_of("info", AssignmentInfo, info) for info in infos]:
+        version = info.version
+        _check_assignment_version(version)
+        whose = (id(info.partitions_by_host), id(info.standby_partitions_by_host), version)
+        if whose not in written:
+            written[whose] = _written_hosts(info)
+        active = values_of("active_tasks of an AssignmentInfo", TaskId, info.active_tasks)
+        standby = items_of("standby_tasks of an AssignmentInfo", TaskId, info.standby_tasks)
+        values = {
+            "commonly_supported_version": info.commonly_supported_version,
+            "active_tasks": [_triple(task) for task in active],
+            "standby_tasks": [
+                (
+                    _triple(task),
+                    [(found.topic, found.partition) for found in _partitions_given("standby_tasks", partitions)],
+                )
+                for task, partitions in standby
+            ],
+            **written[whose],
+            "err_code": info.err_code,
+            "next_rebalance_ms": info.next_rebalance_ms,
+        }
+        data.append(INT32.write(version, version) + ASSIGNMENT_INFO.write(ASSIGNMENT_INFO.record(values), version))
+    return data
+
+
+def _written_hosts(info: AssignmentInfo) -> dict[str, Written]:
+    version = info.version
     hosts = _by_host("partitions_by_host", info.partitions_by_host)
     standby_hosts = _by_host("standby_partitions_by_host", info.standby_partitions_by_host if version >= 6 else {})
     topics = {
@@ -249,25 +287,16 @@ def encode_assignment_info(info: AssignmentInfo) -> bytes:
     }
     numbers = {topic: number for number, topic in enumerate(sorted(topics, key=java_string_key))}
     values = {
-        "commonly_supported_version": info.commonly_supported_version,
-        "active_tasks": [
-            _triple(task) for task in values_of("active_tasks of an AssignmentInfo", TaskId, info.active_tasks)
-        ],
-        "standby_tasks": [
-            (
-                _triple(task),
-                [(found.topic, found.partition) for found in _partitions_given("standby_tasks", partitions)],
-            )
-            for task, partitions in items_of("standby_tasks of an AssignmentInfo", TaskId, info.standby_tasks)
-        ],
-        "named_hosts": _host_records(hosts, {topic: topic for topic in topics}) if version < 5 else (),
+        "named_hosts": _host_records(hosts, {topic: topic for topic in topics}),
         "topics": [(number, topic) for topic, number in numbers.items()],
-        "hosts": _host_records(hosts, numbers) if version >= 5 else (),
+        "hosts": _host_records(hosts, numbers),
         "standby_hosts": _host_records(standby_hosts, numbers),
-        "err_code": info.err_code,
-        "next_rebalance_ms": info.next_rebalance_ms,
     }
-    return INT32.write(version, version) + ASSIGNMENT_INFO.write(ASSIGNMENT_INFO.record(values), version)
+    return {
+        field.name: Written(field.kind.write(values[field.name], version))
+        for field in ASSIGNMENT_INFO.fields
+        if field.name in values and field.first <= version <= field.last
+    }
 
 
 def decode_assignment_info(data: bytes) -> AssignmentInfo:

@@ -202,7 +202,9 @@ def reencoded(table: pa.Table) -> pa.Table:
         if not pa.types.is_dictionary(kind):
             continue
         column = table.column(place)
-        if pa.types.is_nested(kind.value_type):
+        if pa.types.is_null(kind.value_type):
+            table = table.set_column(place, table.schema.field(place), pa.nulls(len(column), kind))
+        elif pa.types.is_nested(kind.value_type):
             table = table.set_column(place, table.schema.field(place), _with_one_dictionary(column))
         elif kind.value_type == pa.float16() or any(chunk.dictionary.null_count for chunk in column.chunks):
             with suppress(pa.ArrowNotImplementedError):

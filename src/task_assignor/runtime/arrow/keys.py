@@ -68,6 +68,8 @@ def key_type_name(data_type: pa.DataType) -> str:
             return name
     if pa.types.is_null(data_type):
         raise TopicException("A column of type null cannot be a key: it has no values. Maybe cast it to its real type.")
+    if pa.types.is_fixed_size_binary(getattr(data_type, "storage_type", data_type)):
+        raise TopicException(f"A column of type {data_type} cannot be a key as it is. Maybe cast it to binary.")
     raise TopicException(
         f"A column of type {data_type} cannot be a key: its bytes do not decide equality, or Kafka has no such key. "
         "Maybe cast it to string, binary, bool, int8, int16, int32, int64, date32 or timestamp."

@@ -22,6 +22,7 @@ from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, Departure, LaunchPlan, pickle_bootstrap
+from task_assignor.runtime.shells.places import tags_of
 from task_assignor.sdk import ConfigException, StreamsException
 from task_assignor.sdk.checks import check_choice, check_flag
 from task_assignor.sdk.logs import logger_of
@@ -176,7 +177,14 @@ class LocalProcessLauncher:
         }
 
     def start(self, plan: LaunchPlan) -> None:
-        """Start all clients of the plan."""
+        """Start all clients of the plan.
+
+        Raises:
+            ConfigException: the environment, which they have from this process, says nothing that tags can be.
+        """
+        for bootstrap in plan.bootstraps:
+            # Else each of them would be started, and fail, several times.
+            tags_of(bootstrap.spec, os.environ)
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
 
