@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -237,8 +238,45 @@ def test_what_the_disk_does_not_take_is_named(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "fsync", refuse)
     for put in (storage.put, storage.put_if_absent, lambda name, data: storage.put_all({name: data})):
-        with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}"):
+        with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/a'"):
             put("a", b"new")
+
+
+def test_a_folder_that_does_not_reach_the_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Commit 27 cannot be made: [Errno 5] Input/output error.` was all that was said."""
+    storage = LocalStorage(tmp_path)
+    storage.put("f/there", b"1")
+    really = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) and any(Path(tmp_path, "f").glob("[abc]")):
+            raise OSError(errno.EIO, "Input/output error")
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    puts: list[Callable[[], None]] = [
+        lambda: storage.put("f/a", b"new"),
+        lambda: storage.put_if_absent("f/b", b"new"),
+        lambda: storage.put_all({"f/c": b"new"}),
+    ]
+    for put in puts:
+        with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/f'"):
+            put()
+        (found,) = tmp_path.glob("f/[abc]")
+        storage.delete([f"f/{found.name}"])
+
+
+def test_an_object_that_cannot_be_looked_at_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that was put if it was absent Arrow said that it `is a directory`, not what the disk says."""
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("a", b"1")
+
+    def refuse(path: Any, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(OSError, match=f"Stale file handle: '{tmp_path}/a'"):
+        storage.open("a")
 
 
 def test_a_full_disk_is_told_with_what_to_do() -> None:
