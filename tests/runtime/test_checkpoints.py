@@ -82,7 +82,7 @@ def test_a_link_that_leads_nowhere_is_a_damaged_checkpoint(tmp_path: Path, caplo
         if number == 8:
             assert log.checkpoint().number == 4
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "The newest checkpoint is damaged, an older one is used"
+        "The newest checkpoint cannot be read, an older one is used"
     ]
     with pytest.raises(CommitLogException, match=r"000000000008\.json cannot be read .*No such file"):
         log.checkpoint()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import math
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ from task_assignor.runtime import CommitLogException, Topic, TopicException, Win
 from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, taken, to_frame, valid
 from task_assignor.runtime.processors.columns import as_type, from_frame, plain
 from task_assignor.runtime.storage.content import as_one_file, not_in_parquet
-from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.storage.disk import disk_errors, run_dir_errors
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -246,6 +247,25 @@ def test_a_store_that_does_not_answer_is_no_reason_to_take_another_folder() -> N
     ):
         raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
     assert "another run_dir" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "What was committed before stays; run the application again when the disk can be written."),
+        (errno.ESTALE, "What was committed before stays; run the application again when the disk can be written."),
+        (errno.EMFILE, "Maybe allow for more memory and mappings (ulimit -v, vm.max_map_count) or more open files (ulimit -n)."),
+        (errno.EACCES, "Maybe use another run_dir."),
+    ],
+)  # fmt: skip
+def test_a_run_folder_is_not_left_because_its_disk_is_full(number: int, advice: str) -> None:
+    """Another one was the advice whatever the disk said: there everything is computed anew."""
+    with pytest.raises(CommitLogException) as told, run_dir_errors("The commit log cannot be opened"):
+        raise OSError(number, os.strerror(number), "run/commits")
+    assert (
+        str(told.value)
+        == f"The commit log cannot be opened: [Errno {number}] {os.strerror(number)}: 'run/commits'. {advice}"
+    )
 
 
 def test_polars_gets_times_whose_zone_is_an_offset_within_lists_and_structs_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import signal
 import stat
@@ -285,6 +286,10 @@ def test_a_full_disk_is_told_with_what_to_do() -> None:
         "Task 0_1 failed with OSError: [Errno 28] No space left on device: '/state/a'. What was committed before stays; run the "
         "application again when the disk can be written."
     )
+    for number in (errno.EIO, errno.ESTALE, errno.EDQUOT):
+        assert "when the disk can be written" in failure_of(TaskId(0, 1), OSError(number, "no", "/state/a")).message
+    short = failure_of(TaskId(0, 1), OSError(errno.EMFILE, "Too many open files", "/state/a")).message
+    assert re.search(r"'/state/a'\. Maybe allow for .* or more open files \(ulimit -n\)\.$", short)
     assert failure_of(TaskId(0, 1), OSError("a broken pipe")).message == "Task 0_1 failed with OSError: a broken pipe"
 
 

@@ -129,7 +129,7 @@ class Checkpoints:
                     problem = problem or error
                     continue
                 if problem is not None:
-                    _log.warning("The newest checkpoint is damaged, an older one is used: %s", problem)
+                    _log.warning("The newest checkpoint cannot be read, an older one is used: %s", problem)
                 return checkpoint
             else:
                 if problem is None:
@@ -137,7 +137,7 @@ class Checkpoints:
                 place = self._storage.locate(_name(numbers[-1]))
                 if numbers[0] == numbers[-1] and self._storage.is_there(commit_name(0)):
                     _log.warning(
-                        "The only checkpoint is damaged (%s), all records are read instead: %s", place, problem
+                        "The only checkpoint cannot be read (%s), all records are read instead: %s", place, problem
                     )
                     return Checkpoint()
                 raise self._unreadable(numbers[-1], problem) from problem
