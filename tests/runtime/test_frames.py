@@ -301,6 +301,27 @@ def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:
     assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 2).to_pylist() == rows.to_pylist()
 
 
+class Marked(pa.ExtensionType):  # type: ignore[misc]  # Arrow has no types
+    """What users declare has no hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "test.marked")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Marked:
+        return cls()
+
+
+def test_types_that_users_declare_are_taken(tmp_path: Path) -> None:
+    """`unhashable type` was all that was said."""
+    column = pa.ExtensionArray.from_storage(Marked(), pa.array([3, 4]))
+    rows = pa.table({"k": [1, 1], "m": column})
+    assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 2)["m"].to_pylist() == [3, 4]
+
+
 def test_a_dictionary_has_room_for_what_other_rows_bring(tmp_path: Path) -> None:
     """Pandas counts its categories in one byte where they are few; those of rows that come later are others."""
 
