@@ -82,7 +82,7 @@ def test_a_link_that_leads_nowhere_is_a_damaged_checkpoint(tmp_path: Path, caplo
         if number == 8:
             assert log.checkpoint().number == 4
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "The newest checkpoint is damaged, an older one is used"
+        "The newest checkpoint cannot be read, an older one is used"
     ]
     with pytest.raises(CommitLogException, match=r"000000000008\.json cannot be read .*No such file"):
         log.checkpoint()
@@ -109,11 +109,14 @@ def test_what_the_killed_have_begun_to_write_goes_when_it_cannot_count_any_more(
             f"history/000000000000-{run.number + 4:012d}.jsonl.gz",
         )
     ]
+    commit = run.root / "commits" / f"~{run.number + 1:012d}.json-4711-140018551092928-3"
+    commit.mkdir()
+    (commit / "~object").write_bytes(b"half")
     run.open()
     now = _begin(run, f"output/out/{TASKS[1].partition}/{run.batches[TASKS[1]]:012d}-{run.generation:08d}.arrow")
     run.checkpoint()
     assert [lost.exists(), now.exists()] == [True, True], "their batches do not count yet"
     run.go_on(12, every=4)
     assert not lost.exists()
-    assert not any(other.exists() for other in others)
+    assert not any(other.exists() for other in (*others, commit))
     run.check()

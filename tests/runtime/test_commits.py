@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
 from task_assignor.runtime.run_folder.checkpoints import Checkpoints, Written
 from task_assignor.runtime.run_folder.compaction import Upkeep
 from task_assignor.runtime.run_folder.layout import APPLICATION, RunDescription, RunLayout
-from task_assignor.runtime.storage import as_arrow, as_document
+from task_assignor.runtime.storage import LocalStorage, as_arrow, as_document
 from task_assignor.sdk import TaskId
 from tests.runtime.support import application, commit_file, count_topology
 
@@ -334,7 +335,7 @@ def test_a_damaged_checkpoint_is_passed_over(folder: Folder, commits: int, caplo
     newest.write_bytes(newest.read_bytes()[:-9])
     log = CommitLog(folder.root)
     assert [record.number for record in log.records()] == list(range(commits))
-    assert "damaged" in caplog.text
+    assert "cannot be read" in caplog.text
     assert log.open_epoch("app", "me", 0).number == commits
 
 
@@ -467,6 +468,23 @@ def test_a_file_that_the_coordinator_does_not_see_is_not_committed(folder: Folde
     expected = "is not in" if damage == "elsewhere" else "on storage that the coordinator and all clients share"
     assert expected in str(caught.value)
     assert CommitLog(folder.root).last == -1
+
+
+def test_a_file_that_the_disk_does_not_show_is_not_said_to_be_elsewhere(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that run_dir was not on shared storage."""
+    record = folder.record(0, {0: folder.file(0, 0, 1, _rows(1, 2))})
+    log = CommitLog(folder.root)
+
+    def refuse(self: LocalStorage, name: str) -> int:
+        raise OSError(errno.EIO, "Input/output error", self.locate(name))
+
+    monkeypatch.setattr(LocalStorage, "size", refuse)
+    with pytest.raises(OSError, match=r"Input/output error: .*\.arrow"):
+        log.append(record)
+    monkeypatch.undo()
+    assert log.last == -1
 
 
 @pytest.mark.parametrize("commits", [2, 40])

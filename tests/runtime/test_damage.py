@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import random
 import re
 import shutil
@@ -415,6 +416,15 @@ def test_a_file_that_this_user_may_not_read_is_not_called_damaged() -> None:
     assert str(error) == (
         "The topic file of t, partition 0, offset 5 cannot be read: t/0/a.arrow ([Errno 13] Permission denied). Maybe let this user "
         "read it. Else restore the file from a copy, or write the topic again."
+    )
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_file_that_the_disk_does_not_give_is_not_called_damaged(number: int) -> None:
+    """It was said to be cut off, changed or deleted, and a new run_dir was the advice."""
+    error = corrupt("run/a.arrow", "changelog", "t", 0, 5, OSError(number, os.strerror(number)))
+    assert "Maybe the disk fails, or its server is away: run it again when the file can be read. Else restore" in str(
+        error
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import math
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +22,7 @@ from task_assignor.runtime import CommitLogException, Topic, TopicException, Win
 from task_assignor.runtime.arrow.frames import exact_array, in_one_piece, in_own_memory, taken, to_frame, valid
 from task_assignor.runtime.processors.columns import as_type, from_frame, plain
 from task_assignor.runtime.storage.content import as_one_file, as_parquet, not_in_parquet
-from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.storage.disk import disk_errors, run_dir_errors
 from tests.runtime.support import application, count_topology, stream
 
 TABLE = pa.table({"k": ["a", "b", "c", "a"], "v": [1, 2, 3, 4]})
@@ -249,6 +250,25 @@ def test_a_store_that_does_not_answer_is_no_reason_to_take_another_folder() -> N
     assert "another run_dir" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "What was committed before stays; run the application again when the disk can be written."),
+        (errno.ESTALE, "What was committed before stays; run the application again when the disk can be written."),
+        (errno.EMFILE, "Maybe allow for more memory and mappings (ulimit -v, vm.max_map_count) or more open files (ulimit -n)."),
+        (errno.EACCES, "Maybe use another run_dir."),
+    ],
+)  # fmt: skip
+def test_a_run_folder_is_not_left_because_its_disk_is_full(number: int, advice: str) -> None:
+    """Another one was the advice whatever the disk said: there everything is computed anew."""
+    with pytest.raises(CommitLogException) as told, run_dir_errors("The commit log cannot be opened"):
+        raise OSError(number, os.strerror(number), "run/commits")
+    assert (
+        str(told.value)
+        == f"The commit log cannot be opened: [Errno {number}] {os.strerror(number)}: 'run/commits'. {advice}"
+    )
+
+
 def test_polars_gets_times_whose_zone_is_an_offset_within_lists_and_structs_too() -> None:
     zone = pa.timestamp("us", "+05:30")
     table = pa.table(
@@ -299,6 +319,27 @@ def test_what_nobody_could_read_later_is_refused(column: pa.Array, told: str) ->
     with pytest.raises(ValueError, match=f"the column 'v' holds what is {told}") as caught:
         in_own_memory(pa.table({"v": column}))
     assert "Maybe it was made of memory that nobody has checked" in str(caught.value)
+
+
+class Marked(pa.ExtensionType):  # type: ignore[misc]  # Arrow has no types
+    """What users declare has no hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "test.marked")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Marked:
+        return cls()
+
+
+def test_types_that_users_declare_are_taken(tmp_path: Path) -> None:
+    """`unhashable type` was all that was said."""
+    column = pa.ExtensionArray.from_storage(Marked(), pa.array([3, 4]))
+    rows = pa.table({"k": [1, 1], "m": column})
+    assert write_topic(tmp_path, "t", rows, partitions=1, key=["k"]).read(0, 0, 2)["m"].to_pylist() == [3, 4]
 
 
 def test_a_dictionary_has_room_for_what_other_rows_bring(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from task_assignor.group import ClientAssignment
 from task_assignor.runtime.machines.coordinator.members import Member, Members
 from task_assignor.runtime.machines.coordinator.orders import Orders
 from task_assignor.runtime.machines.coordinator.progress import Progress
+from task_assignor.runtime.machines.coordinator.rebalances import Rebalances
 from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase, Tick
 from task_assignor.runtime.machines.events import TaskStalled
 from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Restored, TaskResult, Work
@@ -213,3 +214,17 @@ def test_while_the_coordinator_stands_still_nobody_is_waited_for() -> None:
     limit_ms = world.options.startup_timeout_ms
     assert not world.coordinator.handle(Tick(world.now_ms + 2 * limit_ms, 2 * limit_ms))
     assert world.coordinator.handle(Tick(world.now_ms + 4 * limit_ms))
+
+
+def test_an_assignor_that_is_to_be_asked_again_is_not_overlooked_before_the_clock_says_so() -> None:
+    """Whatever came between its time and the next tick ended runs with `validate_state`."""
+    rebalances = Rebalances("Hesitating", RuntimeOptions(assignment_retry_ms=50))
+    rebalances.begin(1)
+    seen = [rebalances.is_overlooked]
+    rebalances.ask(Members("run", 1), _progress(0), 0)
+    assert rebalances.put_off("not now", 0) is None
+    rebalances.close()
+    seen.append(rebalances.is_overlooked)
+    assert seen == [True, False]
+    assert [rebalances.are_due(now_ms) for now_ms in (49, 50)] == [False, True]
+    assert rebalances.deadlines_ms() == [50]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import os
 import random
 import sys
@@ -532,6 +533,35 @@ def test_a_database_that_cannot_be_used_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "live").write_text("a file where a folder should be")
     with pytest.raises(OSError, match="live"):
         NUMBERS.create(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMFILE, errno.ESTALE])
+def test_what_the_disk_says_to_a_database_is_said_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """All but a full disk was an Input/output error, so that nobody was told what to do."""
+
+    def refuse(*_: Any) -> None:
+        raise Exception(f"IO error: While mkdir if missing: {tmp_path}: {os.strerror(number)}")
+
+    monkeypatch.setattr(disk.rocksdict, "Rdict", refuse)
+    with pytest.raises(ProcessorStateException, match="The store s on disk") as caught:
+        NUMBERS.create(tmp_path)
+    assert caught.value.errno == number
+
+
+def test_a_part_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Stale file handle` was all that was said."""
+    store = _filled(tmp_path)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(disk.zlib, "crc32", refuse)
+    with pytest.raises(OSError, match=f"Stale file handle: '{tmp_path / PARTS}/"):
+        store.save()
+    monkeypatch.undo()
+    store.close()
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -209,8 +210,13 @@ def test_in_a_run_that_goes_on_nothing_is_late_as_long_as_more_is_waited_for(
                 chain.progress.tell_news(2_000)
 
 
-def test_in_a_run_that_goes_on_windows_close_where_no_rows_come() -> None:
+@pytest.mark.parametrize("ahead_ms", [0, 10 * EVER])
+def test_in_a_run_that_goes_on_windows_close_where_no_rows_come(ahead_ms: int) -> None:
+    """Also after one whose clock was ahead: until that time came, nobody had been waited for long enough."""
     chain = Chain([[(3, 2), (9, 1)], []], is_continuous=True, idle_ms=EVER)
+    if ahead_ms:
+        chain.progress.publish(CommitRecord(1, "app", 1, 1, ahead_ms, {}))
+        chain.publish({}, opened_by="the next one")
     chain.there = [2, 0]
     chain.progress.move_ends({"x": chain.there})
     first, second, _, other, quiet, *_ = TASKS

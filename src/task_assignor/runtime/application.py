@@ -43,7 +43,7 @@ from task_assignor.runtime.shells.signals import stopping_on_signals
 from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.store_reading import check_store, read_store
 from task_assignor.runtime.shells.watcher import Watcher
-from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.storage.disk import run_dir_errors
 from task_assignor.runtime.tasks.log import Log, Topics
 from task_assignor.runtime.topics.topic import FolderTopics, topics_storage
 from task_assignor.runtime.topology.topology import Topology
@@ -354,7 +354,7 @@ class StreamsApplication:
             for name, topic in self._topics.items()
         }
         commits = CommitLog(self._layout.run_dir, self._upkeep())
-        with disk_errors(CommitLogException, "The commit log cannot be opened", "Maybe use another run_dir."):
+        with run_dir_errors("The commit log cannot be opened"):
             opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
         starts = {name: topic.start_offsets() for name, topic in {**self._topics, **self._between}.items()}
         # A topic that was put back from an older copy may begin earlier: nothing is passed over.

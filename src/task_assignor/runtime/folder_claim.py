@@ -33,7 +33,7 @@ from task_assignor.runtime.run_folder.layout import (
 )
 from task_assignor.runtime.run_folder.outputs import output_schema
 from task_assignor.runtime.storage import as_document, not_in_parquet
-from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.storage.disk import run_dir_errors
 from task_assignor.runtime.tasks.log import Log, Topics
 from task_assignor.runtime.topics.topic import FolderTopics
 from task_assignor.runtime.topology.topology import Topology
@@ -104,8 +104,7 @@ class FolderClaim:
             return self._claim(between)
 
     def _disk_errors(self) -> AbstractContextManager[None]:
-        what = f"The run folder {self._layout.run_dir} cannot be used"
-        return disk_errors(CommitLogException, what, "Maybe use another run_dir.")
+        return run_dir_errors(f"The run folder {self._layout.run_dir} cannot be used")
 
     def _opened_by(self) -> str:
         """Who has the folder, for a message."""

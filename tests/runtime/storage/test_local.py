@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -237,8 +239,45 @@ def test_what_the_disk_does_not_take_is_named(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "fsync", refuse)
     for put in (storage.put, storage.put_if_absent, lambda name, data: storage.put_all({name: data})):
-        with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}"):
+        with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/a'"):
             put("a", b"new")
+
+
+def test_a_folder_that_does_not_reach_the_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Commit 27 cannot be made: [Errno 5] Input/output error.` was all that was said."""
+    storage = LocalStorage(tmp_path)
+    storage.put("f/there", b"1")
+    really = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) and any(Path(tmp_path, "f").glob("[abc]")):
+            raise OSError(errno.EIO, "Input/output error")
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    puts: list[Callable[[], None]] = [
+        lambda: storage.put("f/a", b"new"),
+        lambda: storage.put_if_absent("f/b", b"new"),
+        lambda: storage.put_all({"f/c": b"new"}),
+    ]
+    for put in puts:
+        with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/f'"):
+            put()
+        (found,) = tmp_path.glob("f/[abc]")
+        storage.delete([f"f/{found.name}"])
+
+
+def test_an_object_that_cannot_be_looked_at_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that was put if it was absent Arrow said that it `is a directory`, not what the disk says."""
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("a", b"1")
+
+    def refuse(path: Any, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(OSError, match=f"Stale file handle: '{tmp_path}/a'"):
+        storage.open("a")
 
 
 def test_a_full_disk_is_told_with_what_to_do() -> None:
@@ -247,6 +286,10 @@ def test_a_full_disk_is_told_with_what_to_do() -> None:
         "Task 0_1 failed with OSError: [Errno 28] No space left on device: '/state/a'. What was committed before stays; run the "
         "application again when the disk can be written."
     )
+    for number in (errno.EIO, errno.ESTALE, errno.EDQUOT):
+        assert "when the disk can be written" in failure_of(TaskId(0, 1), OSError(number, "no", "/state/a")).message
+    short = failure_of(TaskId(0, 1), OSError(errno.EMFILE, "Too many open files", "/state/a")).message
+    assert re.search(r"'/state/a'\. Maybe allow for .* or more open files \(ulimit -n\)\.$", short)
     assert failure_of(TaskId(0, 1), OSError("a broken pipe")).message == "Task 0_1 failed with OSError: a broken pipe"
 
 

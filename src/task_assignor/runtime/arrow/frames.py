@@ -590,4 +590,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     """  # noqa: D205
     if pa.types.is_dictionary(kind) and kind.index_type.bit_width < _INDEX_BITS:
         return pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
-    return {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind, kind)
+    # Types that users declare have no hash.
+    views = ((pa.string_view(), pa.large_string()), (pa.binary_view(), pa.large_binary()))
+    return next((plain for view, plain in views if kind == view), kind)

@@ -45,7 +45,9 @@ HISTORY: Final = "history"
 REPLACED: Final = "replaced"
 _LIST: Final = re.compile(rf"{REPLACED}/(\d{{12,}})-(\d{{13,}})\.json")
 _COMPRESSED: Final = ".jsonl.gz"
-_ENDS_AT: Final = re.compile(rf"(?:{CHECKPOINTS}/|{HISTORY}/\d{{12,}}-)(\d{{12,}})(?:\.json|{re.escape(_COMPRESSED)})")
+_ENDS_AT: Final = re.compile(
+    rf"(?:{COMMITS}/|{CHECKPOINTS}/|{HISTORY}/\d{{12,}}-)(\d{{12,}})(?:\.json|{re.escape(_COMPRESSED)})"
+)
 _LEVEL: Final = 6
 _SEGMENTS: Final = 16
 """The files of a full history are about so many, or a few more."""
@@ -129,7 +131,7 @@ class Checkpoints:
                     problem = problem or error
                     continue
                 if problem is not None:
-                    _log.warning("The newest checkpoint is damaged, an older one is used: %s", problem)
+                    _log.warning("The newest checkpoint cannot be read, an older one is used: %s", problem)
                 return checkpoint
             else:
                 if problem is None:
@@ -137,7 +139,7 @@ class Checkpoints:
                 place = self._storage.locate(_name(numbers[-1]))
                 if numbers[0] == numbers[-1] and self._storage.is_there(commit_name(0)):
                     _log.warning(
-                        "The only checkpoint is damaged (%s), all records are read instead: %s", place, problem
+                        "The only checkpoint cannot be read (%s), all records are read instead: %s", place, problem
                     )
                     return Checkpoint()
                 raise self._unreadable(numbers[-1], problem) from problem
@@ -310,7 +312,8 @@ class Checkpoints:
             self._storage.delete(name for name in found.gone if merged_at(name) is None)
             begun = orphans((name for folder in WRITTEN for name in self._storage.unfinished(folder)), before, now, ())
             others = obsolete((name for folder in FOLDERS for name in self._storage.unfinished(folder)), before, now)
-            ours = (name for folder in (CHECKPOINTS, HISTORY) for name in self._storage.unfinished(folder))
+            folders = (COMMITS, CHECKPOINTS, HISTORY)
+            ours = (name for folder in folders for name in self._storage.unfinished(folder))
             self._storage.delete_unfinished(
                 [*begun.gone, *others, *(name for name in ours if _last_record(name) <= now.number)]
             )
@@ -377,7 +380,7 @@ def _list_name(number: int, at_ms: int) -> str:
 
 
 def _last_record(name: str) -> int:
-    """Up to which record a checkpoint or a file of the history goes; of what is neither, far beyond all."""
+    """Up to which record a commit, a checkpoint or a file of the history goes; of what is none of these, far beyond all."""
     found = _ENDS_AT.fullmatch(name)
     return int(found[1]) if found else sys.maxsize
 

@@ -450,8 +450,8 @@ class CommitLog:
             raise CommitLogException(
                 f"A commit names the file {path!r}, which is not in {self._storage.address}."
             ) from None
-        except OSError as error:
-            size = "nothing" if isinstance(error, FileNotFoundError) else f"{error}"
+        except FileNotFoundError:
+            size = "nothing"
         if size != seal.size:
             # One that was replaced may find that its successor has deleted what does not count any more.
             if self._storage.is_there(commit_name(record.number)):

@@ -17,7 +17,7 @@ from task_assignor.runtime.machines.encoding import VERSION, Value
 from task_assignor.runtime.machines.records import FORMAT_VERSION, OUTPUT, REPARTITION, FileRef, changelog_path
 from task_assignor.runtime.run_folder.checkpoints import CHECKPOINTS, COMMITS, NEW_RUN, numbers_in
 from task_assignor.runtime.storage import Storage, address_of, open_arrow, open_document, storage_at
-from task_assignor.runtime.storage.disk import advice_to_read, disk_errors
+from task_assignor.runtime.storage.disk import advice_to_read, run_dir_errors
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.text import is_url
 
@@ -108,9 +108,7 @@ class RunLayout:
         Raises:
             CommitLogException: the folder cannot be used.
         """
-        with disk_errors(
-            CommitLogException, f"The run folder {self.run_dir} cannot be used", "Maybe use another run_dir."
-        ):
+        with run_dir_errors(f"The run folder {self.run_dir} cannot be used"):
             return any(numbers_in(self.storage, folder) for folder in (COMMITS, CHECKPOINTS))
 
     def output(self, name: str, task: TaskId, batch: int, generation: int, ending: str = ".arrow") -> str:

@@ -6,9 +6,10 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
+from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.encoding import NewerFormatError
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.text import failure
@@ -18,12 +19,17 @@ _STORE_ADVICE: Final = (
     "Maybe the store is away, or the environment names another one (AWS_ENDPOINT_URL, AWS_REGION, ...). What was committed before "
     "stays; run it again when the store answers."
 )
-_NOT_WRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_FOR_A_WHILE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+"""Said of a disk that is full or fails, or whose server is away: that passes, or somebody sees to it."""
+_NOT_WRITABLE: Final = (*_FOR_A_WHILE, errno.EROFS, errno.EACCES, errno.EPERM)
 _SHORT: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_MORE: Final = "allow for more memory and mappings (ulimit -v, vm.max_map_count) or more open files (ulimit -n)."
 
 
 def advice_on(error: BaseException) -> str:
     """What to do about an error, to be put behind its text; "": nothing can be said."""
+    if _is_short(error):
+        return f". Maybe {_MORE}"
     return f". {DISK_ADVICE}" if isinstance(error, OSError) and error.errno in _NOT_WRITABLE else ""
 
 
@@ -39,10 +45,9 @@ def advice_to_read(error: BaseException, otherwise: str) -> str:
     if isinstance(error, ConnectionError):
         return "Nothing says that it is damaged: run it again when the store answers."
     if _is_short(error):
-        return (
-            "Nothing says that it is damaged: maybe allow for more memory and mappings (ulimit -v, vm.max_map_count) or "
-            "more open files (ulimit -n)."
-        )
+        return f"Nothing says that it is damaged: maybe {_MORE}"
+    if isinstance(error, OSError) and error.errno in _FOR_A_WHILE:
+        return "Maybe the disk fails, or its server is away: run it again when the file can be read."
     return "Maybe let this user read it." if isinstance(error, PermissionError) else otherwise
 
 
@@ -76,14 +81,24 @@ def naming(path: str) -> Iterator[None]:
         raise
 
 
+def run_dir_errors(what: str) -> AbstractContextManager[None]:
+    """`disk_errors` of a run folder, where what was committed is not to be computed anew because the disk is full for a while.
+
+    Args:
+        what: what cannot be done, as the beginning of a sentence.
+    """
+    return disk_errors(CommitLogException, what, "Maybe use another run_dir.", DISK_ADVICE)
+
+
 @contextmanager
-def disk_errors(kind: type[StreamsException], what: str, advice: str) -> Iterator[None]:
+def disk_errors(kind: type[StreamsException], what: str, advice: str, for_a_while: str | None = None) -> Iterator[None]:
     """Turn an OSError inside into one of ours.
 
     Args:
         kind: the error that is documented.
         what: what cannot be done, as the beginning of a sentence.
         advice: what to do, in whole sentences; where a store does not answer it is another thing.
+        for_a_while: what to do where the disk is full or fails; None: the same.
 
     Raises:
         StreamsException: of that kind.
@@ -93,4 +108,8 @@ def disk_errors(kind: type[StreamsException], what: str, advice: str) -> Iterato
     except OSError as error:
         if isinstance(error, ConnectionError):
             advice = _STORE_ADVICE
+        elif _is_short(error):
+            advice = f"Maybe {_MORE}"
+        elif for_a_while is not None and error.errno in _FOR_A_WHILE:
+            advice = for_a_while
         raise kind(f"{what}: {error}. {advice}") from error

@@ -63,18 +63,17 @@ class LocalStorage(Storage):
             self._put_some({name: objects[name] for name in names[first : first + _OPEN_FILES]})
 
     def _put_some(self, objects: Mapping[str, Data]) -> None:
-        written: list[int] = []
+        written: list[tuple[str, int]] = []
         try:
             for name, data in objects.items():
                 with naming(self.locate(name)):
-                    written.append(self._replace(name, data, is_synced_first=False))
+                    written.append((self.locate(name), self._replace(name, data, is_synced_first=False)))
                 if not self._is_durable:
-                    os.close(written.pop())
+                    os.close(written.pop()[1])
             # Nobody looks for the names yet, so they may reach the disk in any order.
-            with naming(self.address):
-                self._sync_names(objects, written)
+            self._sync_names(objects, written)
         finally:
-            for descriptor in written:
+            for _, descriptor in written:
                 os.close(descriptor)
 
     def put_if_absent(self, name: str, data: Data) -> None:  # noqa: D102
@@ -201,7 +200,11 @@ class LocalStorage(Storage):
 
     def _file(self, name: str) -> str:
         path = self._place(name)
-        return f"{path}/{CONTENT}" if os.path.isdir(path) else path  # noqa: PTH112
+        try:
+            found = os.stat(path)  # noqa: PTH116 - what cannot be looked at is neither
+        except (FileNotFoundError, NotADirectoryError):
+            return path
+        return f"{path}/{CONTENT}" if stat.S_ISDIR(found.st_mode) else path
 
     def _temporary(self, path: str) -> str:
         """A name beside `path` that nobody else uses."""
@@ -271,13 +274,14 @@ class LocalStorage(Storage):
 
     # Durability.
 
-    def _sync_names(self, names: Iterable[str], files: Sequence[int] = ()) -> None:
+    def _sync_names(self, names: Iterable[str], files: Sequence[tuple[str, int]] = ()) -> None:
         """Make names durable: those of the objects and those of all folders down to them; and open files with them."""
         if not self._is_durable:
             return
         holding = dict.fromkeys(f"{self.address}/{name}".rpartition("/")[0] for name in names)
         # With a file the disk mostly takes its folder, too, which costs little then: one thread for both.
-        pairs = itertools.zip_longest([[file] for file in files], [[folder] for folder in self._folders(holding)])
+        folders = [[(folder, None)] for folder in self._folders(holding)]
+        pairs = itertools.zip_longest([[file] for file in files], folders)
         self.for_all(self._sync, [[*(file or ()), *(folder or ())] for file, folder in pairs])
         self._durable_folders.update(holding)
 
@@ -292,13 +296,14 @@ class LocalStorage(Storage):
         return found
 
     @staticmethod
-    def _sync(places: Iterable[int | str]) -> None:
-        """Wait for open files and folders, one after the other."""
-        for place in places:
-            if isinstance(place, int):
-                os.fsync(place)
-            else:
-                _sync_folder(place)
+    def _sync(places: Iterable[tuple[str, int | None]]) -> None:
+        """Wait for open files, with their descriptors, and folders, one after the other."""
+        for path, descriptor in places:
+            with naming(path):
+                if descriptor is None:
+                    _sync_folder(path)
+                else:
+                    os.fsync(descriptor)
 
 
 def _sync_folder(path: str) -> None:

@@ -32,6 +32,7 @@ from task_assignor.runtime.storage import (
     corrupt,
     open_document,
 )
+from task_assignor.runtime.storage.disk import naming
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.rows import IN_MEMORY, ON_DISK, Change, Rows, changes_in
 from task_assignor.runtime.stores.store import HALF, PARTS, has_part
@@ -59,6 +60,10 @@ _READ_BYTES: Final = 1 << 20
 _BLOCK: Final = 8 << 10
 _KEYS_AT_ONCE: Final = 1 << 10
 """Values that were found hold their blocks, a block each where keys are far apart, whatever the size of the cache."""
+_TOLD: Final = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+)
 _LOG_BYTES: Final = 4 * _WRITE_BUFFER
 """The database's own log may be so large; without a limit the few changes of `_STATE` would hold 0.6 GB of it."""
 
@@ -205,8 +210,7 @@ class DiskRows(Rows):
                 raise BlockingIOError(errno.EWOULDBLOCK, text) from error
             if any(sign in str(error) for sign in ("Corruption", "No such file", "does not exist")):
                 raise TaskCorruptedException(text) from error
-            number = errno.ENOSPC if "No space left" in str(error) else errno.EIO
-            raise ProcessorStateException(number, text) from error
+            raise ProcessorStateException(_number_of(error), text) from error
 
     # Rows.
 
@@ -402,9 +406,14 @@ def _is_of_lock(error: Exception) -> bool:
     return any(sign in str(error) for sign in ("lock hold by", "While lock file"))
 
 
+def _number_of(error: Exception) -> int:
+    """What the operating system said to RocksDB, which gives its words only."""
+    return next((number for number in _TOLD if os.strerror(number) in str(error)), errno.EIO)
+
+
 def _seal_of(path: Path) -> Seal:
     checksum = size = 0
-    with path.open("rb") as file:
+    with naming(str(path)), path.open("rb") as file:
         while data := file.read(_READ_BYTES):
             checksum = zlib.crc32(data, checksum)
             size += len(data)

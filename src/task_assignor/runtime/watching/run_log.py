@@ -108,8 +108,20 @@ class RunLog:
             # In this order: who closes the log says first that it is over, then that there is news.
             self._has_news.clear()
             is_over = self._is_over.is_set()
-            done = [self._write_documents(), *map(self._is_done, (self._write_states, self._write_lines))]
-            self._has_warned = not all(done)
+            self._write_all()
+        if self._has_warned:
+            # What came next would have tried it again.
+            self._write_all()
+        if self._documents:
+            _log.warning(
+                "In %s %s is not what it should be at the end of the run. Run the application again when it can be written: then it is.",
+                self._storage.address,
+                ", ".join(sorted(self._documents)),
+            )
+
+    def _write_all(self) -> None:
+        done = [self._write_documents(), *map(self._is_done, (self._write_states, self._write_lines))]
+        self._has_warned = not all(done)
 
     def _is_done(self, write: Callable[[], None]) -> bool:
         """Write; what cannot be written is tried again with what comes next."""

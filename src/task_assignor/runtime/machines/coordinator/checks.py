@@ -15,7 +15,6 @@ def check_nothing_is_overlooked(
     rebalances: Rebalances,
     progress: Progress,
     patience: Patience,
-    now_ms: int,
     *,
     is_stopping: bool,
 ) -> None:
@@ -27,7 +26,6 @@ def check_nothing_is_overlooked(
         rebalances: what the assignor is asked, or is to be.
         progress: what is to be read.
         patience: what is waited for.
-        now_ms: time.
         is_stopping: somebody wants the run to end: nothing new is begun.
 
     Raises:
@@ -41,7 +39,7 @@ def check_nothing_is_overlooked(
             assert member.has_tasks or orders.are_with(member), f"{member.name} could be told to stop"
     if is_stopping or not members.staying:
         return
-    assert not rebalances.is_overlooked(now_ms), "there is a reason for a rebalance, and the assignor is not asked"
+    assert not rebalances.is_overlooked, "there is a reason for a rebalance, and the assignor is not asked"
     for task in progress.tasks:
         owner = members.owner_of(task)
         if owner is None or owner.leaves_because:

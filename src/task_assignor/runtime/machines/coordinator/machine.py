@@ -593,7 +593,7 @@ class Coordinator:
         if self._lifetime.is_running and not self._orders.has_accepted:
             # Else `NothingWaits` follows.
             known = (self._members, self._orders, self._rebalances, self._progress, self._patience)
-            check_nothing_is_overlooked(*known, self._now_ms, is_stopping=bool(self._lifetime.stop_reason))
+            check_nothing_is_overlooked(*known, is_stopping=bool(self._lifetime.stop_reason))
             assert not self._orders.poison(self._options.max_attempts), "what takes its clients with it goes on"
             assert not self._is_done, "the end is overlooked"
             assert not self._commits.markers.take_reached(self._progress, self._now_ms), "a marker is overlooked"

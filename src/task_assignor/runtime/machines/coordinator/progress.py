@@ -340,7 +340,8 @@ class Progress:
         Returns:
             The files of repartition topics that nobody needs any more.
         """
-        self._now_ms = max(self._now_ms, record.committed_at_ms)
+        # The clock of who opens an epoch counts: that of the one before may have been ahead, maybe by years.
+        self._now_ms = record.committed_at_ms if record.opened_by else max(self._now_ms, record.committed_at_ms)
         if record.opened_by:
             self._repartitions.begin(self._now_ms)
         written = (record.tasks[task] for task in sorted(record.tasks))

@@ -94,12 +94,12 @@ class Rebalances:
         if self._is_followup_due(now_ms):
             self._followup_ms = None
             self._reasons.append("a client's follow-up deadline has passed")
-        return self.is_overlooked(now_ms)
+        return bool(self._reasons) and (self._retry_ms is None or now_ms >= self._retry_ms)
 
-    def is_overlooked(self, now_ms: int) -> bool:
-        """There is a reason to ask the assignor now, and it is not asked."""
-        is_time = self._retry_ms is None or now_ms >= self._retry_ms
-        return self._question is None and bool(self._reasons) and is_time
+    @property
+    def is_overlooked(self) -> bool:
+        """There is a reason to ask the assignor, and it is neither asked nor is there a deadline at which it will be."""
+        return self._question is None and bool(self._reasons) and self._retry_ms is None
 
     @property
     def is_under_way(self) -> bool:
