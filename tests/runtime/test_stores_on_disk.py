@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import os
 import random
 import sys
@@ -401,7 +400,7 @@ def test_a_zombie_keeps_its_database_and_its_successor_has_another(tmp_path: Pat
 # Snapshots.
 
 
-def _filled(folder: Path, rows_: int = 3_000) -> KeyValueStore:
+def filled(folder: Path, rows_: int = 3_000) -> KeyValueStore:
     store = NUMBERS.create(folder)
     store.put_table(pa.table({"k": list(range(rows_)), "n": list(range(rows_))}))
     store.drain_changes()
@@ -453,7 +452,7 @@ def test_a_new_database_that_another_process_has_taken_is_left_to_it(
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
 def test_a_damaged_part_is_noticed(tmp_path: Path, damage: str) -> None:
-    store = _filled(tmp_path)
+    store = filled(tmp_path)
     saved = store.save()
     for part in saved.parts:
         path = tmp_path / PARTS / part.name
@@ -477,7 +476,7 @@ def test_a_damaged_part_is_noticed(tmp_path: Path, damage: str) -> None:
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_a_damaged_database_is_noticed(tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
     """The first bytes of a table are rows, and are missed when these are read; the last are needed to open it."""
-    store = _filled(tmp_path)
+    store = filled(tmp_path)
     store.save()
     store.close()
     path = max((tmp_path / "live").rglob("*.sst"), key=lambda path: path.stat().st_size)
@@ -509,7 +508,7 @@ class Asks(RecordProcessor):
 @pytest.mark.parametrize("trouble", ["damaged", "closed"])
 def test_a_store_that_cannot_be_read_makes_no_record_a_bad_one(tmp_path: Path, trouble: str) -> None:
     """Not even where bad records are skipped."""
-    store = _filled(tmp_path)
+    store = filled(tmp_path)
     store.save()
     store.close()
     if trouble == "damaged":
@@ -533,35 +532,6 @@ def test_a_database_that_cannot_be_used_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "live").write_text("a file where a folder should be")
     with pytest.raises(OSError, match="live"):
         NUMBERS.create(tmp_path)
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMFILE, errno.ESTALE])
-def test_what_the_disk_says_to_a_database_is_said_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    """All but a full disk was an Input/output error, so that nobody was told what to do."""
-
-    def refuse(*_: Any) -> None:
-        raise Exception(f"IO error: While mkdir if missing: {tmp_path}: {os.strerror(number)}")
-
-    monkeypatch.setattr(disk.rocksdict, "Rdict", refuse)
-    with pytest.raises(ProcessorStateException, match="The store s on disk") as caught:
-        NUMBERS.create(tmp_path)
-    assert caught.value.errno == number
-
-
-def test_a_part_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Stale file handle` was all that was said."""
-    store = _filled(tmp_path)
-
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.ESTALE, "Stale file handle")
-
-    monkeypatch.setattr(disk.zlib, "crc32", refuse)
-    with pytest.raises(OSError, match=f"Stale file handle: '{tmp_path / PARTS}/"):
-        store.save()
-    monkeypatch.undo()
-    store.close()
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
