@@ -13,7 +13,8 @@ from confluent_kafka import TopicPartition
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
-from task_assignor.kafka.topics.committing import NOTHING, Batch, Committer
+from task_assignor.kafka.topics.batches import Batch
+from task_assignor.kafka.topics.committing import NOTHING, Committer
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.kafka.topics.transactions import KafkaResults, TaskTransactions
@@ -170,7 +171,7 @@ def test_more_offsets_than_brokers_take_at_a_time_are_committed_together(run: Ru
     committer = Committer(connection, run.application_id, f"{run.application_id}-client-1")
     committer.take_permit(run.driver().permit())
     offsets = [TopicPartition(wide, number, number, "m" * 4_000) for number in range(partitions)]
-    batch = Batch(TASK, [(run.output, b"{}", b"k", 0, -1)], 3, lambda _: offsets, committer.begin())
+    batch = Batch(TASK, [], [(run.output, b"{}", b"k", 0, -1)], 3, lambda _: offsets, committer.begin())
     committer.commit(batch)
     found = committed_offsets(connection, run.application_id, [(wide, number) for number in range(partitions)])
     assert found == {(wide, number): (number, "m" * 4_000) for number in range(partitions)}
@@ -192,7 +193,7 @@ def test_pieces_that_are_too_large_are_written_smaller_though_another_error_come
             return [TopicPartition(run.source, 0, 1, "")]
 
         records = [(small, each, b"k", 0, -1) for each in (value, *values)]
-        batch = Batch(TASK, records, 3, offsets, committer.begin(), {(run.source, 0): known}, committer.permits)
+        batch = Batch(TASK, [], records, 3, offsets, committer.begin(), {(run.source, 0): known}, committer.permits)
         committer.commit(batch)
         return len(records_of(run.servers, small))
 

@@ -466,17 +466,17 @@ def test_a_time_that_the_column_cannot_hold_is_refused() -> None:
 def test_a_key_that_is_nowhere_else_keeps_all_of_its_time_or_is_refused() -> None:
     rows = pa.table({"at": pa.array([1_000_000, 1_234_567], pa.timestamp("us"))})
     topic = KafkaTopic("keyed", key="at", key_in="key")
-    assert [key for _, key, _, _ in records_of(rows[:1], topic, 1, 0)] == [(1_000).to_bytes(8, "big")]
+    assert [key for _, key, _, _ in records_of(rows[:1], topic, 1, [])] == [(1_000).to_bytes(8, "big")]
     with pytest.raises(TopicException, match=r"The key column 'at' of the output 'keyed' .*would lose data: 1234567"):
-        records_of(rows, topic, 1, 0)
-    assert len(records_of(rows, KafkaTopic("valued", key="at"), 1, 0)) == 2
+        records_of(rows, topic, 1, [])
+    assert len(records_of(rows, KafkaTopic("valued", key="at"), 1, [])) == 2
 
 
 def test_null_among_the_values_of_a_dictionary_is_no_key() -> None:
     """Arrow says that it is there, so it was the key of an empty text."""
     names = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), pa.array(["a", None]))
     rows = pa.table({"k": names, "n": [1, 2, 3]})
-    found = records_of(rows, KafkaTopic("keyed", key="k", key_in="key"), 1, 0)
+    found = records_of(rows, KafkaTopic("keyed", key="k", key_in="key"), 1, [])
     assert [key for _, key, _, _ in found] == [b"a", None, None]
 
 
@@ -559,7 +559,7 @@ def test_columns_of_an_output_that_can_be_no_key_or_time_are_named(topic: KafkaT
     """Where the output declares them before the run begins; else with the first row, also if that has whole numbers."""
     rows = pa.table({"share": [1.0]})
     with pytest.raises(TopicException, match=complaint):
-        records_of(rows, topic, 1, 0)
+        records_of(rows, topic, 1, [])
     declared = Topology([SubTopology("s", "source", CountByKey, outputs=[Output("out", rows.schema)])])
     with pytest.raises(TopicException, match=complaint):
         KafkaTopics({"bootstrap.servers": "localhost:1"}, [topic], timeout_ms=1).prepare("app", declared, [])

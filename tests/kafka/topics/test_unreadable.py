@@ -255,7 +255,7 @@ def test_what_a_serde_of_ones_own_makes_is_named(made: Any, told: str) -> None:
     with pytest.raises(SerializationException, match=told):
         log._rows([Given(b"k", b"v")])
     with pytest.raises(TopicException, match=r"output 'in' cannot be written: Makes\(\) made 2 values of 1 rows"):
-        records_of(pa.table({"key": [1]}), topic, 1, 0)
+        records_of(pa.table({"key": [1]}), topic, 1, [])
 
 
 def test_much_that_cannot_be_read_is_not_read_again_and_again() -> None:

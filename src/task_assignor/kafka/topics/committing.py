@@ -12,28 +12,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
-import attrs
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.batches import Batch, Place, make_records
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of, within
 from task_assignor.kafka.topics.failures import BEGIN_ANEW, REFUSED, refusal_of, why_ended
 from task_assignor.kafka.topics.offsets import committed_offsets
 from task_assignor.runtime.errors import TaskMigratedException, TopicException
 from task_assignor.runtime.steps import others_compute
-from task_assignor.sdk import StreamsException, TaskId
+from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
 
 _log = logger_of(__name__)
-Record = tuple[str, bytes | None, bytes | None, int, int]
-"""Topic, value, key, partition, and time in ms; -1: when it is written."""
-Place = tuple[str, int]
-"""A topic, and the number of one of its partitions."""
 _MOST_S: Final = 10.0
 """So long may one call wait for brokers."""
 _STEP_S: Final = 1.0
@@ -46,8 +42,8 @@ _PIECE_BYTES: Final = 1_000_000
 _LEAST_PIECE_BYTES: Final = 2_000
 _SMALLER: Final = 8
 """So many times smaller are the pieces when one was refused. Kafka's own producer cuts such a piece in two, and librdkafka does not."""
-_TOGETHER: Final = 64 << 20
-"""So many bytes are committed together, or those of one task."""
+_TOGETHER: Final = 16 << 20
+"""So many bytes are committed together, or those of one task. Rows become values that are a few times larger."""
 _OFFSETS_AT_ONCE: Final = 512 << 10
 """So many bytes of offsets are sent at a time. Brokers make one record batch of them, and with more than a megabyte (the offsets topic's
 max.message.bytes) they only say that there is an unknown error."""
@@ -68,39 +64,6 @@ _NO_PERMIT: Final = frozenset(
     }
 )
 """What brokers say of a permit that is not the newest any more."""
-
-
-@attrs.define(eq=False)
-class Batch:
-    """What a task has made, to be committed with the offsets of what it was made of.
-
-    Args:
-        task: the task.
-        records: what is written, in this order.
-        size: its bytes.
-        offsets: gives the offsets that are committed, when it is known where the records are; may be called more than once.
-        producer: number of the producer since which the task knows what is committed.
-        before: where its offsets are committed -> what the task knows of that: the offset and its metadata.
-        permits: how many permits had come when it knew; when it is committed, how many have come then.
-        generation: that of the order.
-    """
-
-    task: TaskId
-    records: Sequence[Record]
-    size: int
-    offsets: Callable[[dict[Place, int]], list[TopicPartition]]
-    producer: int
-    before: Mapping[Place, tuple[int, str]] = attrs.field(factory=dict)
-    permits: int = 1
-    generation: int = 0
-    ends: dict[Place, int] = attrs.field(factory=dict, init=False)
-    """Where it has written -> the offset after its last record there; not above 0: Kafka has not said it."""
-    refusal: KafkaError | None = attrs.field(default=None, init=False)
-    """Why its last record of a partition is not there, with the topic."""
-    restamped: set[str] = attrs.field(factory=set, init=False)
-    """Topics that give records the time at which they are written, whatever they were given."""
-    is_done: bool = attrs.field(default=False, init=False)
-    error: BaseException | None = attrs.field(default=None, init=False)
 
 
 class Committer:
@@ -221,7 +184,8 @@ class Committer:
                 self._await_others()
                 group = self._next_group()
             try:
-                self._commit_all(group)
+                make_records(group)
+                self._commit_all([each for each in group if each.error is None])
             except BaseException as error:  # noqa: BLE001 (it is raised where each of them is waited for)
                 for each in group:
                     each.error = each.error or error
@@ -424,8 +388,9 @@ class Committer:
         batch.ends.clear()
         batch.restamped.clear()
         batch.refusal = None
-        last = {(topic, partition): number for number, (topic, _, _, partition, _) in enumerate(batch.records)}
-        for number, (topic, value, key, partition, timestamp) in enumerate(batch.records):
+        records = batch.records
+        last = {(topic, partition): number for number, (topic, _, _, partition, _) in enumerate(records)}
+        for number, (topic, value, key, partition, timestamp) in enumerate(records):
             is_last = last[topic, partition] == number
             more: dict[str, Any] = {} if timestamp < 0 else {"timestamp": timestamp}
             if is_last:

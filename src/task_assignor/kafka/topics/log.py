@@ -13,7 +13,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.keys import read_keys
-from task_assignor.kafka.topics.offsets import first_offsets, high_watermarks, stable_offsets
+from task_assignor.kafka.topics.offsets import ends_of, first_offsets, high_watermarks, stable_offsets
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
@@ -84,11 +84,22 @@ class KafkaLog:
             TopicException: it has more partitions than before, is gone, or was created anew.
             KafkaClusterException: the cluster does not answer, or refuses.
         """
-        is_looked_at = self._check_now_and_then(self.spec.partitions)
-        ends_of = stable_offsets if self._wait_s is None else high_watermarks
-        self._ends = ends_of(self._connection, self._topic.name, range(self.spec.partitions))
+        self.refresh_at_once([self])
+
+    @staticmethod
+    def refresh_at_once(logs: Sequence[KafkaLog]) -> None:
+        """`refresh` of several topics of one application, at one moment."""
+        first = logs[0]
+        is_looked_at = [log._check_now_and_then(log.spec.partitions) for log in logs]  # noqa: SLF001 (its own kind)
+        partitions = {log._topic.name: range(log.spec.partitions) for log in logs}  # noqa: SLF001
+        ends = ends_of(first._connection, partitions, are_stable=first._wait_s is None)  # noqa: SLF001
+        for log, looked_at in zip(logs, is_looked_at, strict=True):
+            log._take_ends(ends[log._topic.name], is_looked_at=looked_at)  # noqa: SLF001
+
+    def _take_ends(self, ends: Sequence[int], *, is_looked_at: bool) -> None:
+        self._ends = ends
         if is_looked_at and self._wait_s is None:
-            self._tell_of_hidden_for_long(self._ends)
+            self._tell_of_hidden_for_long(ends)
 
     def _tell_of_hidden_for_long(self, ends: Sequence[int]) -> None:
         """Say once of records that are hidden for long: they do not count for where it ends, so nobody else would miss them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -38,7 +39,7 @@ def stable_offsets(connection: Connection, topic: str, partitions: Sequence[int]
     Raises:
         KafkaClusterException: there is no answer, or a refusal.
     """
-    return _offsets(connection, topic, partitions, _LATEST, "end")
+    return ends_of(connection, {topic: partitions})[topic]
 
 
 def first_offset(connection: Connection, topic: str, partition: int) -> int:
@@ -56,7 +57,14 @@ def first_offsets(connection: Connection, topic: str, partitions: Sequence[int])
     Raises:
         KafkaClusterException: there is no answer, or a refusal.
     """
-    return _offsets(connection, topic, partitions, _EARLIEST, "first")
+    return _offsets(
+        connection,
+        f"the topic {topic}",
+        [(topic, partition) for partition in partitions],
+        _EARLIEST,
+        "first",
+        _COMMITTED,
+    )
 
 
 def high_watermarks(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
@@ -65,40 +73,54 @@ def high_watermarks(connection: Connection, topic: str, partitions: Sequence[int
     Raises:
         KafkaClusterException: there is no answer, or a refusal.
     """
-    return _offsets(connection, topic, partitions, _LATEST, "end", _ALL)
+    return ends_of(connection, {topic: partitions}, are_stable=False)[topic]
+
+
+def ends_of(
+    connection: Connection, topics: Mapping[str, Sequence[int]], *, are_stable: bool = True
+) -> dict[str, list[int]]:
+    """`stable_offsets`, or `high_watermarks`, of partitions of several topics at one moment, as far as their brokers are asked at one.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    places = [(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+    what = f"the topic{'s' if len(topics) > 1 else ''} {', '.join(topics)}"
+    found = iter(_offsets(connection, what, places, _LATEST, "end", _COMMITTED if are_stable else _ALL))
+    return {topic: list(islice(found, len(partitions))) for topic, partitions in topics.items()}
 
 
 def _offsets(
     connection: Connection,
-    topic: str,
-    partitions: Sequence[int],
+    what: str,
+    places: Sequence[tuple[str, int]],
     which: Any,
     word: str,
-    isolation: IsolationLevel = _COMMITTED,
+    isolation: IsolationLevel,
 ) -> list[int]:
     return connection.ask(
-        f"read the {word} offsets of the topic {topic}",
-        lambda timeout: _look(connection, topic, partitions, which, isolation, timeout),
+        f"read the {word} offsets of {what}",
+        lambda timeout: _look(connection, places, which, isolation, timeout),
     )
 
 
 def _look(
-    connection: Connection, topic: str, partitions: Sequence[int], which: Any, isolation: IsolationLevel, timeout: float
+    connection: Connection, places: Sequence[tuple[str, int]], which: Any, isolation: IsolationLevel, timeout: float
 ) -> list[int]:
-    asked = {TopicPartition(topic, partition): which for partition in partitions}
+    asked = {TopicPartition(*place): which for place in places}
     futures = connection.admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout)
-    found = {each.partition: result.offset for each, result in answers(futures, timeout).items()}
+    found = {(each.topic, each.partition): result.offset for each, result in answers(futures, timeout).items()}
     if min(found.values()) < 0:
         # While a partition changes its leader there may be an answer without an offset.
         raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
-    return [found[partition] for partition in partitions]
+    return [found[place] for place in places]
 
 
 def why_not_reached(connection: Connection, topic: str, partition: int, end: int, timeout: float) -> str:
     """Why who reads what is committed does not come to an offset; "": brokers do not answer in time, or nothing is in its way."""
     try:
-        (stable,) = _look(connection, topic, [partition], _LATEST, _COMMITTED, timeout)
-        (high,) = _look(connection, topic, [partition], _LATEST, _ALL, timeout)
+        (stable,) = _look(connection, [(topic, partition)], _LATEST, _COMMITTED, timeout)
+        (high,) = _look(connection, [(topic, partition)], _LATEST, _ALL, timeout)
     except (KafkaException, TimeoutError):
         return ""
     if stable >= end:

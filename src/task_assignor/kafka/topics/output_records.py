@@ -15,7 +15,7 @@ from task_assignor.runtime.errors import TopicException
 
 
 def records_of(
-    rows: pa.Table, topic: KafkaTopic, partitions: int, own: int
+    rows: pa.Table, topic: KafkaTopic, partitions: int, own: Sequence[int]
 ) -> list[tuple[bytes, bytes | None, int, int]]:
     """(value, key, partition, time; -1: none) of each row.
 
@@ -23,7 +23,7 @@ def records_of(
         rows: the rows.
         topic: the topic, which has the name of the output.
         partitions: how many it has.
-        own: where rows without key columns go.
+        own: where each of the rows goes if there are no key columns.
 
     Raises:
         TopicException: they cannot be written.
@@ -43,7 +43,7 @@ def records_of(
             "and must make one of each."
         )
     keys: Sequence[bytes | None] = [None] * rows.num_rows
-    places = [own] * rows.num_rows
+    places = own
     if topic.key:
         flat, bounds = serialise_keys(rows, topic.key)
         data, cuts = flat.tobytes(), bounds.tolist()

@@ -8,7 +8,7 @@ try that nobody heard of any more was committed; its result, in the metadata of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.batches import Batch, OutputRows, Place, Record
 from task_assignor.kafka.topics.changelog_reading import ChangelogReader
 from task_assignor.kafka.topics.changelogs import BEGINS_ANEW, ChangelogCodec, changelog_codec
 from task_assignor.kafka.topics.committed import (
@@ -28,9 +29,9 @@ from task_assignor.kafka.topics.committed import (
     check_unread,
     committed_of,
 )
-from task_assignor.kafka.topics.committing import NOTHING, Batch, Place, Record
+from task_assignor.kafka.topics.committing import NOTHING
 from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, last_stable_offset
-from task_assignor.kafka.topics.output_records import check_times, records_of
+from task_assignor.kafka.topics.output_records import check_times
 from task_assignor.kafka.topics.purging import Needed, Purging
 from task_assignor.kafka.topics.reader import records_gone
 from task_assignor.kafka.topics.shared import Shared
@@ -280,22 +281,21 @@ class TaskTransactions:
         stream_time: int | None,
     ) -> Made:
         """Commit what came of an order, in a transaction."""
-        outputs = {name: self._fit(name, rows) for name, rows in outputs.items()}
-        written = {name: self._records_of(name, rows) for name, rows in outputs.items()}
+        written = {name: self._rows_of(name, rows) for name, rows in outputs.items()}
         logged = {store: self._logged(store, changes.get(store)) for store in sorted({*changes, *self._former})}
         rows = {store: found.num_rows for store, found in changes.items()}
         reached: list[_Reached] = []
         sent: list[TopicPartition] = []
 
         def positions(noted: Mapping[Place, int]) -> list[TopicPartition]:
-            check_times((self._results.topics[name] for name in written), batch.restamped)
+            check_times((found.topic for found in written.values()), batch.restamped)
             found = self._reached(logged, changes, noted)
             last = Committed(
                 {topic: start for topic, (start, _) in offsets.items()},
                 order.base.changelog_offset + sum(rows.values()),
                 stream_time,
                 {store: (end, found.stores.get(store, end)) for store, end in self._ends.items()},
-                {name: found.num_rows for name, found in outputs.items()},
+                {name: output.rows.num_rows for name, output in written.items()},
                 {store: (needed.first, needed.newest) for store, needed in found.needed.items()},
                 self._ends_with(found.outputs),
                 batch=order.batch,
@@ -307,10 +307,11 @@ class TaskTransactions:
             ]
             return sent
 
-        records = list(itertools.chain(*written.values(), *logged.values()))
-        only_waits("its transaction is committed")
+        records = list(itertools.chain(*logged.values()))
+        size = _size_of(records) + sum(output.rows.nbytes for output in written.values())
+        only_waits("its results are written and committed, with those of others")
         batch = Batch(
-            *(self._task, records, _size_of(records), positions, self._producer),
+            *(self._task, list(written.values()), records, size, positions, self._producer),
             *(self._before, self._permits, order.generation),
         )
         self._results.committer.commit(batch)
@@ -322,11 +323,11 @@ class TaskTransactions:
             {
                 name: FileRef.of_topic(
                     name,
-                    outputs[name].num_rows,
-                    _size_of(written[name]),
-                    columns=tuple(columns_of(outputs[name].schema).items()),
+                    output.rows.num_rows,
+                    _size_of(output.records),
+                    columns=tuple(columns_of(output.rows.schema).items()),
                 )
-                for name in written
+                for name, output in written.items()
                 if name not in self._results.repartitions
             },
             {
@@ -343,12 +344,12 @@ class TaskTransactions:
             {
                 name: self._results.routed(
                     name,
-                    outputs[name].num_rows,
-                    _size_of(records),
+                    output.rows.num_rows,
+                    _size_of(output.records),
                     self._ends_with({})[name],
-                    span_of(outputs[name], self._timestamps[name]),
+                    span_of(output.rows, self._timestamps[name]),
                 )
-                for name, records in written.items()
+                for name, output in written.items()
                 if name in self._results.repartitions
             },
         )
@@ -361,10 +362,10 @@ class TaskTransactions:
             self._purging[store].remove(self._needed[store].first, found.stores[store])
         return made
 
-    def _records_of(self, name: str, rows: pa.Table) -> list[Record]:
-        """Those of an output."""
+    def _rows_of(self, name: str, rows: pa.Table) -> OutputRows:
+        """Those for an output."""
         topic, count = self._results.topics[name], self._results.partitions[name]
-        return [(topic.name, *record) for record in records_of(rows, topic, count, self._task.partition % count)]
+        return OutputRows(topic, count, self._task.partition % count, self._fit(name, rows))
 
     def _logged(self, store: str, changes: pa.Table | None) -> list[Record]:
         """Those of a changelog."""
@@ -456,5 +457,5 @@ class _Reached:
     needed: dict[str, Needed]
 
 
-def _size_of(records: Collection[Record]) -> int:
+def _size_of(records: Iterable[Record]) -> int:
     return sum(len(value or b"") + len(key or b"") for _, value, key, _, _ in records)

@@ -14,7 +14,7 @@ import attrs
 
 from task_assignor.runtime.blame import text_of
 from task_assignor.runtime.errors import CommitLogException, TopicException
-from task_assignor.runtime.tasks.log import Log
+from task_assignor.runtime.tasks.log import Log, refresh_all
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
 
@@ -122,8 +122,8 @@ class Watcher:
     def _look(self, known: dict[str, list[int]]) -> dict[str, list[int]]:
         """The ends that differ from those that are known, which they become when all logs have been looked at."""
         moved = {}
+        refresh_all(self._logs.values())
         for name, log in self._logs.items():
-            log.refresh()
             ends = list(log.end_offsets())
             if known.get(name) != ends:
                 log.check(known[name] if name in known else log.start_offsets())

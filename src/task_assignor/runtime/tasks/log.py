@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from task_assignor.runtime.tasks.results import Permits, Results
@@ -69,6 +69,27 @@ class Log(Protocol):
         Raises:
             CorruptLogException: they are not there, or are not what was written.
         """
+
+
+def refresh_all(logs: Iterable[Log]) -> None:
+    """Look whether logs have grown, at one moment where their kind can (`refresh_at_once`).
+
+    One after the other, rows of the last would be seen that came long after rows of the first that are not: a task that reads both would
+    run ahead, and those would be late.
+
+    Raises:
+        TopicException: one is gone, cannot be read, or was written anew.
+    """
+    kinds: dict[type[Log], list[Log]] = {}
+    for log in logs:
+        kinds.setdefault(type(log), []).append(log)
+    for kind, found in kinds.items():
+        at_once = getattr(kind, "refresh_at_once", None)
+        if at_once is not None:
+            at_once(found)
+        else:
+            for log in found:
+                log.refresh()
 
 
 class Topics(Protocol):
