@@ -192,6 +192,12 @@ def test_places_that_are_none_are_refused(place: str | Path, message: str) -> No
         storage_at("run_dir", place)
 
 
+def test_a_locale_that_cannot_read_names_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: "ascii")
+    with pytest.raises(ValueError, match=r"no UTF-8, .* Maybe PYTHONUTF8=1, since Python .* for ascii here"):
+        storage_at("run_dir", "r\udcc3\udcbcn")
+
+
 def test_without_the_library_a_url_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'task-assignor\[object-store\]'"):

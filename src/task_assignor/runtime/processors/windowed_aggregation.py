@@ -147,7 +147,7 @@ class WindowedAggregation:
         check_groups(where, spec, by, self.aggregates)
         twice = sorted({START, END} & {*by, *self.aggregates})
         if twice:
-            raise TopologyException(f"{where}: the names {twice} are those of the window.")
+            raise TopologyException(f"{where}: the names {twice} are those of the window. Maybe rename them.")
         factory = _Factory(where, self, spec, by, f"{name}-windows")
         # Of time windows the start decides when they are forgotten, of sessions and what sliding windows are made of the end.
         time = START if isinstance(self.windows, TimeWindows) else END

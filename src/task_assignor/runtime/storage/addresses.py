@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -133,8 +134,12 @@ def _absolute(what: str, text: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError:
+        names = sys.getfilesystemencoding()
+        advice = (
+            "rename it" if names == "utf-8" else f"PYTHONUTF8=1, since Python takes names of files for {names} here"
+        )
         raise ValueError(
-            f"The {what} ({path!r}) has a name that is no UTF-8, which not all that reads files can open. Maybe rename it."
+            f"The {what} ({path!r}) has a name that is no UTF-8, which not all that reads files can open. Maybe {advice}."
         ) from None
     return path
 
