@@ -29,23 +29,30 @@ PARTS: Final = "TASK_ASSIGNOR_BENCH_PARTS"
 """A folder: every process writes there what its parts took."""
 _RUNTIME: Final = "task_assignor.runtime"
 _FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "reading": ("task_input:TaskInput.read", "topics:Topic.read"),
-    "time-merging": ("task_input:times_so_far", "task_input:times_of", "task_input:rows_up_to_boundary"),
+    "reading": ("tasks.task_input:TaskInput.read", "topics.topic:Topic.read"),
+    "time-merging": (
+        "tasks.task_input:times_so_far",
+        "tasks.task_input:times_of",
+        "tasks.task_input:rows_up_to_boundary",
+    ),
     "join": ("processors.windowed_join:JoinProcessor.process_batch",),
     "store": tuple(
         f"stores.window:WindowStore.{name}"
         for name in ("append", "expire", "observe", "keep", "drain_changes", "views", "apply")
     ),
-    "Arrow writing": ("storage.content:as_arrow", "results:FolderResults.write"),
+    "Arrow writing": ("storage.content:as_arrow", "tasks.results:FolderResults.write"),
     "checksums": ("storage.content:checksum_of",),
     "writing files": ("storage.local:LocalStorage._replace", "storage.local:LocalStorage.put_all"),
     "messages": ("shells.transport:Channel.send", "shells.transport:Channel.receive"),
-    "state machines": ("machines.coordinator:Coordinator.handle", "machines.client:ClientMachine.handle"),
-    "task, else": ("task:StreamTask.process",),
-    "snapshots": ("task:StreamTask.snapshot",),
-    "files are there": ("commits:CommitLog._check_is_there",),
-    "commit record": ("commits:CommitLog.append",),
-    "checkpoints": ("commits:CommitLog.write_checkpoint",),
+    "state machines": (
+        "machines.coordinator.machine:Coordinator.handle",
+        "machines.client.machine:ClientMachine.handle",
+    ),
+    "task, else": ("tasks.task:StreamTask.process",),
+    "snapshots": ("tasks.task:StreamTask.snapshot",),
+    "files are there": ("run_folder.commits:CommitLog._check_is_there",),
+    "commit record": ("run_folder.commits:CommitLog.append",),
+    "checkpoints": ("run_folder.commits:CommitLog.write_checkpoint",),
 }
 
 
@@ -147,7 +154,7 @@ def _no_sync(fd: object) -> None:
 @contextmanager
 def leaving_out(without: str) -> Iterator[None]:
     """In this process and in clients that are started meanwhile: without some of checksums, fsync and merging of outputs."""
-    for module in ("application", "compaction", "processors.windowed_join", "shells.local"):
+    for module in ("application", "run_folder.compaction", "processors.windowed_join", "shells.local"):
         import_module(f"{_RUNTIME}.{module}")
     undo: list[Callable[[], None]] = [partial(setattr, os, "fsync", os.fsync)]
     os.environ[WITHOUT] = without
@@ -156,7 +163,7 @@ def leaving_out(without: str) -> Iterator[None]:
     if "fsync" in without:
         os.fsync = _no_sync
     if "merging" in without:
-        undo.append(_replace("compaction:Compaction.merge", lambda _: lambda *_args: []))
+        undo.append(_replace("run_folder.compaction:Compaction.merge", lambda _: lambda *_args: []))
     try:
         yield
     finally:
