@@ -93,7 +93,7 @@ class Serde(Protocol):
         """
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
-        """One value for each row.
+        """One value for each row, which must depend on that row alone: those of several tasks may come together.
 
         Raises:
             SerializationException: a column cannot be written.
