@@ -97,6 +97,13 @@ def _options(memory: StoreMemory, write_buffer: int = _WRITE_BUFFER) -> rocksdic
     return options
 
 
+def _up_to(end: bytes | None) -> rocksdict.ReadOptions:
+    found = rocksdict.ReadOptions()
+    if end is not None:
+        found.set_iterate_upper_bound(end)
+    return found
+
+
 class _Tables(Value, frozen=True):
     """Which files of a database are parts."""
 
@@ -249,6 +256,20 @@ class DiskRows(Rows):
             raise TaskCorruptedException(
                 f"The store {self._store} on disk ({self._path}) gave {rows} of {there} rows: Corruption."
             )
+
+    def between(self, first: bytes, end: bytes | None, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Some rows in the order of their keys, or against it."""
+        # What it finds is what was there when this began, too.
+        with self._errors():
+            found = self._db.iter(_up_to(end))
+            if not reverse:
+                found.seek(first)
+            else:
+                found.seek_to_last()
+            while found.valid() and (key := found.key()) >= first:
+                yield key, found.value()
+                (found.prev if reverse else found.next)()
+            found.status()
 
     def write(self, changes: Mapping[bytes, Change], name: str) -> None:
         """Make some changes and give the state a name."""

@@ -58,6 +58,11 @@ def is_key_type(kind: pa.DataType) -> bool:
     return _is_bytes(kind) or (_width_of(kind) is not None and kind != pa.month_day_nano_interval())
 
 
+def has_beginnings(kind: pa.DataType) -> bool:
+    """Keys of this type are texts or bytes."""
+    return _is_bytes(plain_type(kind))
+
+
 def _is_bytes(kind: pa.DataType) -> bool:
     checks = ("is_string", "is_large_string", "is_string_view", "is_binary", "is_large_binary", "is_binary_view")
     return any(getattr(pa.types, check)(kind) for check in checks)
@@ -199,16 +204,16 @@ class KeyEncoding:
         """Python's type and the bytes of its values, for keys of one column where that is simple."""
 
     def encode(self, columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.Array:
-        """(N,) the keys as bytes; of a single column, null where it is null."""
-        arrays = [_flat(column, kind) for column, kind in zip(columns, self._kinds, strict=True)]
-        if len(arrays) == 1:
+        """(N,) the keys as bytes; of a single column, null where it is null. Without the last columns, what keys begin with."""
+        arrays = [_flat(column, kind) for column, kind in zip(columns, self._kinds, strict=False)]
+        if len(self._kinds) == 1:
             (array,) = arrays
             encoded = self._column(array, 0)
             return encoded if not array.null_count else pc.if_else(array.is_valid(), encoded, None)
         parts = []
         for number, array in enumerate(arrays):
             parts += [_as_binary((~_valid(array)).astype(np.uint8)[:, None]), self._column(array, number)]
-            if self._widths[number] is None and number < len(arrays) - 1:
+            if self._widths[number] is None and number < len(self._kinds) - 1:
                 parts[-1] = pc.replace_substring(parts[-1], _ZERO, _ESCAPED_ZERO)
                 parts.append(pa.scalar(_END, pa.large_binary()))
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
@@ -220,14 +225,14 @@ class KeyEncoding:
         return array.cast(pa.large_binary()).fill_null(b"")
 
     def encode_one(self, parts: Sequence[Any]) -> bytes | None:
-        """One key, from Python's values; None: it is a single null.
+        """One key, or what keys begin with, from Python's values; None: it is a single null.
 
         Raises:
             pyarrow.ArrowException, TypeError, ValueError, OverflowError: a value is not of its type.
         """
-        if len(parts) == 1 and self._one is not None and type(parts[0]) is self._one[0]:
+        if len(self._kinds) == 1 and self._one is not None and type(parts[0]) is self._one[0]:
             return self._one[1](parts[0])
-        columns = [exact_array([part], kind) for part, kind in zip(parts, self._kinds, strict=True)]
+        columns = [exact_array([part], kind) for part, kind in zip(parts, self._kinds, strict=False)]
         found: bytes | None = self.encode(columns)[0].as_py()
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import heapq
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -27,10 +27,10 @@ from task_assignor.runtime.arrow.frames import (
 )
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.machines.records import SavedStore
-from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is_key_type, is_value_type
+from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, has_beginnings, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
-from task_assignor.runtime.stores.rows import Change, Rows
+from task_assignor.runtime.stores.rows import Change, Rows, bring_in, some_of
 from task_assignor.runtime.stores.store import Store, check_store_name, described, with_changelog
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
@@ -38,6 +38,8 @@ from task_assignor.sdk.text import shown
 DELETED: Final = "__deleted"
 _BLOCK_ROWS: Final = 1 << 16
 """Rows that are read at a time where all are read."""
+_FIRST_ROWS: Final = 1 << 5
+"""So many rows are read first, and more and more then, where some are asked for: often only the first one is wanted."""
 
 
 @attrs.frozen
@@ -150,6 +152,8 @@ class KeyValueStore(Store):
         """What is kept."""
         self._recent: dict[bytes, Change] = {}
         """What changed since."""
+        self._order: list[bytes] = []
+        """The keys of that in their order, so far as somebody has asked for some of them."""
         self._changed: dict[bytes, None] = {}
         """Keys that changed since the changes were drained."""
         self._single = len(spec.key) == 1
@@ -306,13 +310,7 @@ class KeyValueStore(Store):
 
     def items(self) -> Iterator[tuple[Hashable, dict[str, Any]]]:
         """All keys with their value columns, in the order of the keys."""
-        for block in self._blocks():
-            found = self._keys.decode([key for key, _ in block])
-            for name, column in zip(self._spec.key.names, found, strict=True):
-                check_times_of_day(name, column)
-            columns = [_in_utc(column).to_pylist() for column in found]
-            keys = columns[0] if self._single else zip(*columns, strict=True)
-            yield from zip(keys, to_records(self._value_table([value for _, value in block])), strict=True)
+        return self._records(self._blocks())
 
     def all(self) -> pa.Table:
         """Everything, in the order of the keys: key and value columns."""
@@ -326,6 +324,66 @@ class KeyValueStore(Store):
         items = heapq.merge(there, new, key=itemgetter(0)) if new else there
         while block := list(islice(items, _BLOCK_ROWS)):
             yield block
+
+    def _records(self, blocks: Iterable[list[tuple[bytes, bytes]]]) -> Iterator[tuple[Hashable, dict[str, Any]]]:
+        for block in blocks:
+            found = self._keys.decode([key for key, _ in block])
+            for name, column in zip(self._spec.key.names, found, strict=True):
+                check_times_of_day(name, column)
+            columns = [_in_utc(column).to_pylist() for column in found]
+            keys = columns[0] if self._single else zip(*columns, strict=True)
+            yield from zip(keys, to_records(self._value_table([value for _, value in block])), strict=True)
+
+    # Neighbours.
+
+    def range(
+        self, first: Hashable = None, last: Hashable = None, *, reverse: bool = False
+    ) -> Iterator[tuple[Hashable, dict[str, Any]]]:
+        """The keys from one to another one, both included, with their value columns, in the order of the keys (KIP-617, KIP-763).
+
+        Args:
+            first: the least key; None: from the beginning.
+            last: the greatest key; None: to the end. Before `first` there is nothing.
+            reverse: against the order.
+
+        Raises:
+            StoreException: one of them cannot be a key of this store.
+        """
+        begin = None if first is None else self._key(first)
+        end = None if last is None else self._key(last)
+        return self._records(self._between(begin or b"", None if end is None else end + b"\0", reverse))
+
+    def prefix_scan(self, prefix: Hashable, *, reverse: bool = False) -> Iterator[tuple[Hashable, dict[str, Any]]]:
+        """The keys that begin with something, with their value columns, in the order of the keys (KIP-614).
+
+        Args:
+            prefix: the values of the first key columns, as a tuple; or how texts or bytes begin, if they are the only key column.
+            reverse: against the order.
+
+        Raises:
+            StoreException: no key of this store can begin with it.
+        """
+        begin = self._begin(prefix)
+        # What comes next but begins otherwise.
+        kept = begin.rstrip(b"\xff")
+        end = kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+        return self._records(self._between(begin, end, reverse))
+
+    def _between(self, first: bytes, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
+        recent, order = self._recent, self._order
+        # None of them is ever taken away before all are.
+        bring_in(order, list(islice(recent, len(order), None)))
+        changes = {key: recent[key] for key in some_of(order, first, end, reverse=reverse)}
+        there = self._rows.between(first, end, reverse=reverse)
+        items = there
+        if changes:
+            kept = (item for item in there if item[0] not in changes)
+            new = ((key, value) for key, value in changes.items() if value is not None)
+            items = heapq.merge(kept, new, key=itemgetter(0), reverse=reverse)
+        rows = _FIRST_ROWS
+        while block := list(islice(items, rows)):
+            yield block
+            rows = min(2 * rows, _BLOCK_ROWS)
 
     # Changes.
 
@@ -354,11 +412,11 @@ class KeyValueStore(Store):
     def keep(self, name: str) -> None:
         """Keep all changes so far."""
         self._rows.write(self._recent, name)
-        self._recent = {}
+        self._recent, self._order = {}, []
 
     def rollback(self) -> None:
         """Go back to the kept state."""
-        self._recent, self._changed = {}, {}
+        self._recent, self._order, self._changed = {}, [], {}
 
     # Snapshots.
 
@@ -399,9 +457,27 @@ class KeyValueStore(Store):
             raise StoreException(
                 f"The key {shown(key)} of store {self.name} must be a tuple of {width} values: {self._spec.key.names}."
             )
-        parts = (key,) if self._single else key
+        return self._encoded((key,) if self._single else key, key)
+
+    def _begin(self, prefix: Any) -> bytes:
+        """What keys begin with, as bytes."""
+        names = self._spec.key.names
+        kind = self._spec.key.field(0).type
+        if not self._single:
+            if not isinstance(prefix, tuple) or not 0 < len(prefix) < len(names):
+                raise StoreException(
+                    f"The beginning {shown(prefix)} of keys of store {self.name} must be a tuple of the first of {names}. "
+                    "Maybe get(key), for one key."
+                )
+        elif not has_beginnings(kind) or not isinstance(prefix, str | bytes):
+            raise StoreException(
+                f"No key of store {self.name} can begin with {shown(prefix)}: {names[0]!r} has type {kind}. Maybe range(first, last)."
+            )
+        return self._encoded((prefix,) if self._single else prefix, prefix) or b""
+
+    def _encoded(self, parts: Sequence[Any], key: Any) -> bytes | None:
         for number, has_zone in self._zones:
-            part = parts[number]
+            part = parts[number] if number < len(parts) else None
             if isinstance(part, dt.datetime) and (part.tzinfo is not None) != has_zone:
                 raise StoreException(
                     f"The key {shown(part)} for {self._spec.key.names[number]!r} of store {self.name} "

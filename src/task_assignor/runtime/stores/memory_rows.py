@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.records import Part, SavedStore
-from task_assignor.runtime.stores.rows import IN_MEMORY, ON_DISK, Change, Rows, changes_in
+from task_assignor.runtime.stores.rows import IN_MEMORY, ON_DISK, Change, Rows, bring_in, changes_in, some_of, take_out
 from task_assignor.runtime.stores.store import StoreFolder, has_part, open_part, write_part
 
 ALIKE: Final = 4
@@ -33,6 +33,10 @@ class MemoryRows(Rows):
         self._place = StoreFolder(folder)
         self._store = store
         self._rows: dict[bytes, bytes] = {}
+        self._order: list[bytes] | None = None
+        """The keys in their order, from when somebody asks for some of them."""
+        self._readers = 0
+        """So many look at some of them, and go on to see what was there when they began."""
         self._parts: tuple[Part, ...] = ()
         self._unsaved: dict[bytes, None] = {}
         """Keys that were changed since the parts were written."""
@@ -52,6 +56,18 @@ class MemoryRows(Rows):
         """All rows in the order of their keys."""
         return iter(sorted(self._rows.items()))
 
+    def between(self, first: bytes, end: bytes | None, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Some rows in the order of their keys, or against it."""
+        if self._order is None:
+            self._order = sorted(self._rows)
+        rows, order = self._rows, self._order
+        self._readers += 1
+        try:
+            for key in some_of(order, first, end, reverse=reverse):
+                yield key, rows[key]
+        finally:
+            self._readers -= 1
+
     def write(self, changes: Mapping[bytes, Change], name: str) -> None:
         """Make some changes and give the state a name."""
         self._make(changes)
@@ -59,11 +75,15 @@ class MemoryRows(Rows):
         self.name = name
 
     def _make(self, changes: Mapping[bytes, Change]) -> None:
+        if self._readers:
+            self._rows, self._order = dict(self._rows), None
         gone = [key for key, value in changes.items() if value is None]
         if gone:
-            for key in gone:
-                self._rows.pop(key, None)
+            gone = [key for key in gone if self._rows.pop(key, None) is not None]
             changes = {key: value for key, value in changes.items() if value is not None}
+        if self._order is not None:
+            take_out(self._order, gone)
+            bring_in(self._order, [key for key in changes if key not in self._rows])
         self._rows.update(changes)  # type: ignore[arg-type]  # none of them is None
 
     def save(self) -> SavedStore:
@@ -113,7 +133,7 @@ class MemoryRows(Rows):
 
     def clear(self) -> None:
         """Forget everything."""
-        self._rows, self._unsaved, self._parts, self.name = {}, {}, (), ""
+        self._rows, self._order, self._unsaved, self._parts, self.name = {}, None, {}, (), ""
 
     def parts_in_use(self) -> set[str]:
         """Names of the parts that the next snapshot builds upon."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -16,6 +17,8 @@ IN_MEMORY: Final = "memory"
 ON_DISK: Final = "rocksdb"
 """How a store has saved its rows (`SavedStore.kind`)."""
 _ROWS_AT_ONCE: Final = 1 << 16
+_FEW: Final = 16
+"""So many keys find their places one by one; more are sorted, or looked for, with all others."""
 
 
 def changes_in(saved: SavedStore, folder: Path, store: str) -> Iterator[dict[bytes, Change]]:
@@ -27,6 +30,32 @@ def changes_in(saved: SavedStore, folder: Path, store: str) -> Iterator[dict[byt
     for part in saved.parts:
         for batch in open_part(folder, part, store).to_batches(max_chunksize=_ROWS_AT_ONCE):
             yield dict(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
+
+
+def bring_in(order: list[bytes], keys: Collection[bytes]) -> None:
+    """Add keys that are not there to those that are, in their order."""
+    if len(keys) > _FEW:
+        order += keys
+        order.sort()  # of what is nearly in order already, which takes little
+        return
+    for key in keys:
+        insort(order, key)
+
+
+def take_out(order: list[bytes], keys: Collection[bytes]) -> None:
+    """Remove keys that are there."""
+    if len(keys) > _FEW:
+        gone = set(keys)
+        order[:] = [key for key in order if key not in gone]
+        return
+    for key in keys:
+        del order[bisect_left(order, key)]
+
+
+def some_of(order: list[bytes], first: bytes, end: bytes | None, *, reverse: bool) -> Iterator[bytes]:
+    """The keys from `first` on and before `end` (None: to the last), or against the order."""
+    places = range(bisect_left(order, first), len(order) if end is None else bisect_left(order, end))
+    return map(order.__getitem__, reversed(places) if reverse else places)
 
 
 class Rows(ABC):
@@ -52,6 +81,10 @@ class Rows(ABC):
     @abstractmethod
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All rows in the order of their keys."""
+
+    @abstractmethod
+    def between(self, first: bytes, end: bytes | None, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with keys from `first` on and before `end` (None: to the last) in the order of their keys, or against it."""
 
     @abstractmethod
     def write(self, changes: Mapping[bytes, Change], name: str) -> None:

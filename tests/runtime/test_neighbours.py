@@ -1,0 +1,177 @@
+"""Keys between two others, and keys that begin alike, beside a plain dictionary."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task_assignor.runtime import KeyValueStore, KeyValueStoreSpec, StoreException
+from task_assignor.runtime.errors import TaskCorruptedException
+
+VALUE = pa.schema([("n", pa.int64())])
+TEXT = pa.schema([("k", pa.string())])
+TWO = pa.schema([("name", pa.string()), ("number", pa.int16())])
+NUMBER = pa.schema([("k", pa.int64())])
+WHERE = pytest.mark.parametrize("on_disk", [False, True])
+
+_LETTERS = st.text("\0\x01ab\U0010ffff", max_size=3)
+_NUMBERS = st.integers(-3, 3)
+_ACTS = st.sampled_from(["put", "put", "delete", "keep", "rollback", "range", "range", "prefix", "prefix"])
+
+
+def store_of(key: pa.Schema, on_disk: bool = False, folder: Path | None = None) -> KeyValueStore:
+    return KeyValueStoreSpec("seen", key, VALUE, on_disk=on_disk).create(folder)
+
+
+def keys(found: Iterator[tuple[Hashable, dict[str, Any]]]) -> list[Hashable]:
+    return [key for key, _ in found]
+
+
+@WHERE
+@pytest.mark.parametrize(
+    ("schema", "one"),
+    [(TEXT, _LETTERS), (NUMBER, _NUMBERS), (TWO, st.tuples(_LETTERS, _NUMBERS))],
+    ids=["text", "number", "two"],
+)
+@given(data=st.data())
+def test_neighbours_are_those_of_a_dictionary(schema: pa.Schema, one: Any, on_disk: bool, data: st.DataObject) -> None:
+    store = store_of(schema, on_disk)
+    model: dict[Any, int] = {}
+    kept: dict[Any, int] = {}
+    for count, act in enumerate(data.draw(st.lists(_ACTS, max_size=15))):
+        if act == "put":
+            key = data.draw(one)
+            store.put(key, {"n": count})
+            model[key] = count
+        elif act == "delete":
+            key = data.draw(one)
+            store.delete(key)
+            model.pop(key, None)
+        elif act == "keep":
+            store.drain_changes()
+            store.keep(str(count))
+            kept = dict(model)
+        elif act == "rollback":
+            store.rollback()
+            model = dict(kept)
+        else:
+            reverse = data.draw(st.booleans())
+            expected = sorted(model.items(), reverse=reverse)
+            if act == "range":
+                first, last = data.draw(st.none() | one), data.draw(st.none() | one)
+                found = store.range(first, last, reverse=reverse)
+                expected = [
+                    (key, n) for key, n in expected if (first is None or key >= first) and (last is None or key <= last)
+                ]
+            elif schema is NUMBER:
+                continue
+            else:
+                text = data.draw(_LETTERS)
+                found = store.prefix_scan(text if schema is TEXT else (text,), reverse=reverse)
+                expected = [(k, n) for k, n in expected if (k.startswith(text) if schema is TEXT else k[0] == text)]
+            assert list(found) == [(key, {"n": n}) for key, n in expected]
+    store.close()
+
+
+@WHERE
+def test_many_neighbours_come_in_pieces(on_disk: bool) -> None:
+    store = store_of(NUMBER, on_disk)
+    store.put_table(pa.table({"k": pa.array(range(0, 2_000, 2)), "n": pa.array(range(1_000))}))
+    store.drain_changes()
+    store.keep("1")
+    store.put_table(pa.table({"k": pa.array(range(1, 2_000, 2)), "n": pa.array(range(1_000))}))
+    assert keys(store.range()) == list(range(2_000))
+    assert keys(store.range(10, 1_500, reverse=True)) == list(range(1_500, 9, -1))
+    assert next(store.range(700))[0] == 700
+    store.close()
+
+
+@WHERE
+def test_who_looks_at_some_rows_sees_those_of_before_whatever_happens_meanwhile(on_disk: bool) -> None:
+    store = store_of(NUMBER, on_disk)
+    store.put_table(pa.table({"k": pa.array(range(500)), "n": pa.array(range(500))}))
+    store.drain_changes()
+    store.keep("1")
+    found = store.range(100, 400)
+    begin = list(itertools.islice(found, 3))
+    for key in range(100, 400, 2):
+        store.delete(key)
+    store.put(105, {"n": -1})
+    store.drain_changes()
+    store.keep("2")
+    assert begin + list(found) == [(key, {"n": key}) for key in range(100, 401)]
+    assert keys(store.range(100, 110)) == [101, 103, 105, 107, 109]
+    store.close()
+
+
+def test_nulls_and_times_are_neighbours_like_other_values() -> None:
+    store = store_of(pa.schema([("name", pa.string()), ("at", pa.timestamp("ms", "UTC"))]))
+    noon = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
+    hours = [noon + dt.timedelta(hours=hour) for hour in range(3)]
+    for key in [("a", None), (None, noon), ("b", noon), *(("a", hour) for hour in hours)]:
+        store.put(key, {"n": 1})
+    assert keys(store.prefix_scan(("a",))) == [*(("a", hour) for hour in hours), ("a", None)]
+    assert keys(store.prefix_scan((None,))) == [(None, noon)]
+    assert keys(store.range(("a", hours[1]), ("b", hours[0]))) == [
+        ("a", hours[1]),
+        ("a", hours[2]),
+        ("a", None),
+        ("b", noon),
+    ]
+    with pytest.raises(StoreException, match="has no time zone, those of the store have one"):
+        store.range(("a", noon.replace(tzinfo=None)))
+
+
+def test_bytes_may_begin_with_the_greatest_ones() -> None:
+    store = store_of(pa.schema([("k", pa.binary())]))
+    for key in [b"", b"\xfe\xff", b"\xff", b"\xff\xff", b"\xff\xff\x00"]:
+        store.put(key, {"n": 1})
+    assert keys(store.prefix_scan(b"\xff\xff")) == [b"\xff\xff", b"\xff\xff\x00"]
+    assert keys(store.prefix_scan(b"\xfe\xff")) == [b"\xfe\xff"]
+    assert len(keys(store.prefix_scan(b""))) == 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "prefix", "told"),
+    [
+        (NUMBER, 7, r"can begin with 7: 'k' has type int64. Maybe range\(first, last\)"),
+        (TEXT, ("a",), r"can begin with \('a',\): 'k' has type string"),
+        (TWO, "a", r"'a' of keys of store seen must be a tuple of the first of \['name', 'number'\]"),
+        (TWO, ("a", 1), r"must be a tuple of the first of .* Maybe get\(key\)"),
+        (TWO, (), "must be a tuple of the first of"),
+        (TWO, (1,), r"The key \(1,\) of store seen is not of its type"),
+    ],
+)
+def test_with_what_no_key_can_begin_is_told_at_once(schema: pa.Schema, prefix: Any, told: str) -> None:
+    with pytest.raises(StoreException, match=told):
+        store_of(schema).prefix_scan(prefix)
+
+
+def test_what_is_no_key_is_told_at_once() -> None:
+    with pytest.raises(StoreException, match="The key 'a' of store seen is not of its type"):
+        store_of(NUMBER).range("a")
+
+
+def test_a_damaged_database_does_not_end_early(tmp_path: Path) -> None:
+    store = store_of(NUMBER, True, tmp_path)
+    store.put_table(pa.table({"k": pa.array(range(20_000)), "n": pa.array(range(20_000))}))
+    store.drain_changes()
+    store.keep("1")
+    store.save()
+    store.close()
+    path = max((tmp_path / "live").rglob("*.sst"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    store = store_of(NUMBER, True, tmp_path)
+    with pytest.raises(TaskCorruptedException):
+        keys(store.range(5))
+    store.close()
