@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import in_one_piece, in_own_memory, no_rows, not_a_table, padded, to_frame
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.frames import in_own_memory, no_rows, not_a_table, padded, to_frame
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore

@@ -14,7 +14,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import in_one_piece, no_rows
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.frames import no_rows
 from task_assignor.runtime.arrow.merging import Int64Array
 from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.errors import (

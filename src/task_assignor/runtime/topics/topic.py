@@ -20,7 +20,8 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import no_rows, padded, reencoded
+from task_assignor.runtime.arrow.dictionaries import reencoded
+from task_assignor.runtime.arrow.frames import no_rows, padded
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.storage.disk import disk_errors
