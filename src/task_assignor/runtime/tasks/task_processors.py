@@ -21,6 +21,7 @@ from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.errors import (
     CorruptLogException,
     ProcessorException,
+    ProcessorStateException,
     TaskCorruptedException,
     TopicException,
     TopologyException,
@@ -120,11 +121,13 @@ class TaskProcessors:
         Raises:
             ProcessorException: a processor raised, or gave something that is no table.
             TaskCorruptedException: a store on disk cannot be read.
+            ProcessorStateException: the disk under a store says no.
         """
         try:
             with parent_only():
                 return self._run(order, batch)
-        except TaskCorruptedException:
+        except (TaskCorruptedException, ProcessorStateException):
+            # No line of the user's is to blame.
             raise
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
             raise ProcessorException(self._story(order, error), str(self._task), traceback_of(error)) from error
