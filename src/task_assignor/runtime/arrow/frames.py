@@ -83,7 +83,7 @@ def in_own_memory(table: pa.Table) -> pa.Table:
     Raises:
         ValueError: a column holds bytes that are no text, or places beyond its dictionary: whoever reads it later fails, or crashes.
     """  # noqa: D205
-    _check_holds(table)
+    check_holds(table)
     sink = pa.BufferOutputStream()
     table = with_plain_types(table)
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -91,7 +91,12 @@ def in_own_memory(table: pa.Table) -> pa.Table:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
-def _check_holds(table: pa.Table) -> None:
+def check_holds(table: pa.Table) -> None:
+    """Make sure that all values are of their types.
+
+    Raises:
+        ValueError: a column holds bytes that are no text, or places beyond its dictionary.
+    """
     for field, column in zip(table.schema, table.columns, strict=True):
         # Numbers and times can be read whatever they are.
         if not pa.types.is_primitive(field.type) and not pa.types.is_decimal(field.type):
@@ -455,7 +460,7 @@ def _is_table(rows: object) -> bool:
 
 def _whole(table: pa.Table, what: str) -> pa.Table:
     try:
-        _check_holds(table)
+        check_holds(table)
     except ValueError as error:
         raise TopicException(f"Of the rows for {what} {error}.") from error
     return table

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.arrow.frames import (
     cast_exactly,
+    check_holds,
     check_times_of_day,
     exact_array,
     not_a_table,
@@ -235,9 +236,16 @@ class KeyValueStore(Store):
             rows: key and value columns, by name; others are ignored.
 
         Raises:
-            StoreException: a column is missing or has another type, or a key is null.
+            StoreException: a column is missing, has another type, or holds bytes that are no text, or a key is null.
         """
         self._check_is_table(rows)
+        try:
+            check_holds(
+                rows.select([place for place, name in enumerate(rows.schema.names) if name in self._schema.names])
+            )
+        except ValueError as error:
+            # Else who reads it later would find it, on every client.
+            raise StoreException(f"Of the rows for the store {self.name} {error}.") from error
         keys = self._keys_of(rows)
         if self._single and valid(rows.column(self._spec.key.names[0])) is not None:
             raise self._null_key()
@@ -334,7 +342,10 @@ class KeyValueStore(Store):
         if not self._changed:
             return None
         keys = list(self._changed)
-        values = [self._recent[key] for key in keys]
+        try:
+            values = [self._recent[key] for key in keys]
+        except KeyError:
+            raise self._changed_between() from None
         self._changed = {}
         deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
         return self._table(keys, values).append_column(DELETED, pa.array(deleted))
@@ -352,7 +363,13 @@ class KeyValueStore(Store):
         return self._rows.name
 
     def keep(self, name: str) -> None:
-        """Keep all changes so far."""
+        """Keep all changes so far.
+
+        Raises:
+            StoreException: there are some that were not drained, so no changelog has them.
+        """
+        if self._changed:
+            raise self._changed_between()
         self._rows.write(self._recent, name)
         self._recent = {}
 
@@ -417,6 +434,12 @@ class KeyValueStore(Store):
     def _check_is_table(self, rows: object) -> None:
         if not isinstance(rows, pa.Table):
             raise StoreException(not_a_table(f"the store {self.name}", rows))
+
+    def _changed_between(self) -> StoreException:
+        return StoreException(
+            f"The store {self.name} was changed while nothing was processed. Maybe by a thread of the processor's, or in its close(): a "
+            "store is for the thread that calls the processor, until the batch is processed."
+        )
 
     def _null_key(self) -> StoreException:
         return StoreException(
