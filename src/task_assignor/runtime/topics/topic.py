@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import attrs
 import pyarrow as pa
@@ -134,6 +134,12 @@ class Topic:
             return
         self._opened_s = time.monotonic()
         self._version = _read_version(self._storage.address, self.spec.name, self.topic_id)
+
+    @classmethod
+    def refresh_at_once(cls, logs: Sequence[Self]) -> None:
+        """`refresh` of several, one after the other: each is a folder of its own."""
+        for log in logs:
+            log.refresh()
 
     def start_offsets(self) -> list[int]:
         """The first offset of every partition that can be read: the rows before are deleted (`delete_records`)."""
