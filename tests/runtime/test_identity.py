@@ -346,6 +346,17 @@ def test_a_run_goes_on_whose_folder_has_the_first_and_last_values_of_an_array_on
     assert differences(former, now) == []
 
 
+@pytest.mark.parametrize("place", [0, 100, 500, 999])
+def test_of_long_values_the_message_has_where_they_differ(place: int) -> None:
+    """Both were shown by the same beginning."""
+    before = [*range(1_000)]
+    (told,) = differences({"limits": before}, {"limits": [*before[:place], -1, *before[place + 1 :]]})
+    was, now = told.removeprefix("limits: was ").split(", is ")
+    assert was != now
+    assert "-1" in now
+    assert max(map(len, (was, now))) < 510
+
+
 def test_expressions_of_another_polars_are_compared_by_their_text(topics: dict[str, Topic]) -> None:
     """Each version writes the rest in a way of its own."""
     now, other = (_identity(topics, _topology(processor=partial(Scaled, pl.col(name).round(1)))) for name in "ab")

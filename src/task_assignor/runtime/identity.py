@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from itertools import takewhile
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final
@@ -433,7 +434,11 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
         return [f"{place}: {'' if isinstance(before, dict) else f'was {_text(before)}, '}is gone"]
     if _comparable(before, now) == _comparable(now, before):
         return []
-    return [f"{place}: was {_text(before)}, is {_text(now)}"]
+    # Of long ones from a little before where they differ on.
+    pairs = zip(json.dumps(before), json.dumps(now), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = same - _SHOWN // 2 if same > _SHOWN * 3 // 4 else 0
+    return [f"{place}: was {_text(before, start)}, is {_text(now, start)}"]
 
 
 def _comparable(value: object, other: object) -> str:
@@ -489,6 +494,7 @@ def hints(changed: Sequence[str]) -> str:
     return f" ({' '.join(found)})" if found else ""
 
 
-def _text(value: object) -> str:
+def _text(value: object, start: int = 0) -> str:
     text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    end = start + _SHOWN
+    return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
