@@ -166,6 +166,10 @@ def test_what_changes_a_store_between_batches_is_told() -> None:
     store._changed[b"l"] = None  # as a thread does that is in the middle of a change
     with pytest.raises(StoreException, match="The store s was changed while nothing was processed"):
         store.drain_changes()
+    window = WINDOW.create()
+    window.append(_rows([1]))
+    with pytest.raises(StoreException, match="The store w was changed while nothing was processed"):
+        window.keep("one")
 
 
 def _rows(times: list[int]) -> pa.Table:
@@ -212,6 +216,7 @@ def _check_window(batches: list[tuple[list[int], int, bool]], folder: Path) -> N
         loaded.append(_rows([200, 300]))
         loaded.observe(300)
         loaded.expire(250)
+        loaded.drain_changes()
         loaded.keep("spoilt")
         loaded.append(_rows([400]))
         loaded.load(live.save(), "")
@@ -256,9 +261,9 @@ def test_an_empty_window_store_knows_its_columns_after_a_restore() -> None:
     live, loaded, replayed = WINDOW.create(), WINDOW.create(), WINDOW.create()
     live.append(_rows([1, 2]))
     live.expire(10)
+    changes = live.drain_changes()
     live.keep("")
     loaded.load(live.save(), "")
-    changes = live.drain_changes()
     assert changes is not None
     replayed.apply(changes)
     for store in (live, loaded, replayed):

@@ -32,7 +32,7 @@ from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, is
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
 from task_assignor.runtime.stores.rows import Change, Rows
-from task_assignor.runtime.stores.store import Store, check_store_name, described, with_changelog
+from task_assignor.runtime.stores.store import Store, changed_between, check_store_name, described, with_changelog
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
 
@@ -345,7 +345,7 @@ class KeyValueStore(Store):
         try:
             values = [self._recent[key] for key in keys]
         except KeyError:
-            raise self._changed_between() from None
+            raise changed_between(self.name) from None
         self._changed = {}
         deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
         return self._table(keys, values).append_column(DELETED, pa.array(deleted))
@@ -363,13 +363,9 @@ class KeyValueStore(Store):
         return self._rows.name
 
     def keep(self, name: str) -> None:
-        """Keep all changes so far.
-
-        Raises:
-            StoreException: there are some that were not drained, so no changelog has them.
-        """
+        """Keep all changes so far."""
         if self._changed:
-            raise self._changed_between()
+            raise changed_between(self.name)
         self._rows.write(self._recent, name)
         self._recent = {}
 
@@ -434,12 +430,6 @@ class KeyValueStore(Store):
     def _check_is_table(self, rows: object) -> None:
         if not isinstance(rows, pa.Table):
             raise StoreException(not_a_table(f"the store {self.name}", rows))
-
-    def _changed_between(self) -> StoreException:
-        return StoreException(
-            f"The store {self.name} was changed while nothing was processed. Maybe by a thread of the processor's, or in its close(): a "
-            "store is for the thread that calls the processor, until the batch is processed."
-        )
 
     def _null_key(self) -> StoreException:
         return StoreException(

@@ -27,6 +27,7 @@ from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import (
     Store,
     StoreFolder,
+    changed_between,
     check_store_name,
     described,
     has_part,
@@ -429,6 +430,8 @@ class WindowStore(Store):
 
     def keep(self, name: str) -> None:
         """Keep all changes so far; what is too much for memory goes to disk."""
+        if self._pending:
+            raise changed_between(self.name)
         limit = self._memory.window_bytes
         segments = list(self._state.segments)
         resident = sum(segment.resident_bytes for segment in segments)
