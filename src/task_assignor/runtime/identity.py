@@ -45,6 +45,8 @@ _LINKS_EACH: Final = 10
 """So many values may be met again, and so many more for each that is new: where all are linked with all, there are more ways than time."""
 _SHOWN: Final = 500
 """So many characters of a value are in a message: it may be an array."""
+_BEGINNING: Final = 60
+"""And so many of its beginning, which says what it is, where it differs later."""
 _OF_ARROW: Final = (pa.Schema, pa.DataType, pa.Field)
 """What says as text what it is."""
 _CHECKSUM: Final = "; SHA-256 of all its values"
@@ -463,7 +465,11 @@ _HINTS: Final = (
     ),
     (
         f"parameters, .*{_CHECKSUM} in polars ",
-        "An expression of polars on a set has the set's order, which is another one in each process: sorted(...) gives it one.",
+        "An expression of polars on a set has the set's order, another one in each process: sorted(...) gives it one.",
+    ),
+    (
+        'parameters, .*(, (state|_mgr)(, [^:]*)?: was |"state": )',
+        "A frame or an array is compared as its package pickles it, which another version may do in another way. A table of Arrow stays what it is.",
     ),
     (r", columns(, [^:]*)?: ", "Columns may be gained that can be null."),
     (
@@ -497,4 +503,4 @@ def hints(changed: Sequence[str]) -> str:
 def _text(value: object, start: int = 0) -> str:
     text = json.dumps(value)
     end = start + _SHOWN
-    return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
+    return f"{f'{text[:_BEGINNING]}...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
