@@ -473,6 +473,7 @@ def test_rows_that_kill_every_client_end_the_run(tmp_path: Path) -> None:
     app = application(tmp_path, topology, clients=2, launcher=launcher, options=options)
     message = _fails(app, launcher, ClientException)
     assert "Task 0_0, batch 3 (topic left, partition 0, offsets 600 to 799) was lost 3 times together" in message
+    assert "SIGSEGV or SIGABRT is a crash" in message
     assert read_output(tmp_path / "run", "out").num_rows == 600
 
 

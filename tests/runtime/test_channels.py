@@ -17,7 +17,7 @@ import pytest
 from task_assignor.runtime import ClientException
 from task_assignor.runtime.machines.client.values import Disconnected
 from task_assignor.runtime.machines.coordinator.values import ConnectionLost, FromClient
-from task_assignor.runtime.machines.encoding import reader_of
+from task_assignor.runtime.machines.encoding import encode, reader_of
 from task_assignor.runtime.machines.protocol import Refused, ToClient
 from task_assignor.runtime.shells import transport
 from task_assignor.runtime.shells.client_shell import ClientShell
@@ -94,6 +94,21 @@ def test_what_is_no_message_is_told(caplog: pytest.LogCaptureFixture) -> None:
     refused = channel.receive()
     assert not refused.may_rejoin, "it would say the same again and again, a thousand times a second"
     assert refused.reason.startswith("what it says is no message here (Expected")
+    channel.release()
+    server.close()
+
+
+def test_another_version_that_knows_no_checksums_is_told_as_that() -> None:
+    """It was told that the network changes what is sent, again and again."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._listener.start()
+    channel = connect(("127.0.0.1", server.port), b"secret", 60, ToClient)
+    channel._connection.send_bytes(encode(SHORT))
+    refused = channel.receive()
+    assert not refused.may_rejoin
+    assert refused.reason == (
+        "what it says is no message here (it has no checksum). Maybe it has another version of task-assignor"
+    )
     channel.release()
     server.close()
 

@@ -91,6 +91,7 @@ def test_a_link_that_leads_nowhere_is_a_damaged_checkpoint(tmp_path: Path, caplo
 def _begin(run: Run, name: str) -> Path:
     """The half of an object, as `LocalStorage` has it until it is whole."""
     folder, _, last = name.rpartition("/")
+    (run.root / folder).mkdir(exist_ok=True)
     place = run.root / folder / f"~{last}-4711-140018551092928-3"
     place.write_bytes(b"half")
     return place
@@ -107,6 +108,7 @@ def test_what_the_killed_have_begun_to_write_goes_when_it_cannot_count_any_more(
             f"output/out/0/000000000000-000000000003-{run.number + 4:012d}-00000001.arrow",
             f"checkpoints/{run.number + 4:012d}.json",
             f"history/000000000000-{run.number + 4:012d}.jsonl.gz",
+            f"replaced/{run.number + 4:012d}-1700000000000.json",
         )
     ]
     commit = run.root / "commits" / f"~{run.number + 1:012d}.json-4711-140018551092928-3"

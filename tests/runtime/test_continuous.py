@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -338,7 +338,16 @@ def test_a_watcher_tells_of_ends_that_move_and_of_nothing_else(tmp_path: Path) -
     assert told.found == [Moved({"a": [3], "b": [3]}), Moved({"b": [6]}), Moved({}, ("marker",))]
 
 
-class _Long:
+class _OneByOne:
+    """Part of a log: several are looked at one after the other."""
+
+    @classmethod
+    def refresh_at_once(cls, logs: Sequence[Any]) -> None:
+        for log in logs:
+            log.refresh()
+
+
+class _Long(_OneByOne):
     """A log at which a look takes so many seconds of processor time: the last of them again and again."""
 
     def __init__(self, *seconds: float) -> None:
@@ -388,7 +397,7 @@ def test_a_look_that_met_something_else_makes_no_long_pause() -> None:
 def test_a_watcher_tells_whatever_ends_it() -> None:
     """As a log of somebody else's may raise; the run would go on, and see nothing of what comes."""
 
-    class Exiting:
+    class Exiting(_OneByOne):
         def refresh(self) -> None:
             sys.exit("no licence")
 
@@ -405,7 +414,7 @@ def test_a_watcher_tells_of_what_it_saw_before_a_look_that_failed(tmp_path: Path
     told = _Told()
     has_failed = threading.Event()
 
-    class Failing:
+    class Failing(_OneByOne):
         """The topic b, which cannot be read once after a has grown."""
 
         def __getattr__(self, name: str) -> Any:
@@ -445,7 +454,7 @@ def test_a_watcher_gives_up_when_a_topic_has_gone_for_good(tmp_path: Path) -> No
 def test_a_watcher_tells_of_whatever_ends_it(tmp_path: Path) -> None:
     """A thread that has died of a bug tells nobody of new rows, and the run would wait for ever."""
 
-    class Broken:
+    class Broken(_OneByOne):
         def refresh(self) -> None:
             raise KeyError("a bug")
 

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, WindowStoreSpec, append_topic, write_topic
-from task_assignor.runtime.arrow.frames import exact_array, in_one_piece, in_own_memory, taken, to_frame, valid
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, taken, to_frame, valid
 from task_assignor.runtime.processors.columns import as_type, from_frame, plain
 from task_assignor.runtime.storage.content import as_one_file, as_parquet, not_in_parquet
 from task_assignor.runtime.storage.disk import disk_errors, run_dir_errors
@@ -471,3 +472,39 @@ def test_a_dictionary_of_nothing_but_null_is_written_as_parquet() -> None:
     assert not_in_parquet(rows.schema) is None
     data, _ = as_parquet(in_one_piece(rows))
     assert pq.read_table(pa.BufferReader(data)).cast(rows.schema).column("d").null_count == 4
+
+
+_TEXTS = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int8()), ["x", None])
+_STARTS = pa.array([0, 2, 4], pa.int32())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.ListArray.from_arrays(_STARTS, _TEXTS),
+        pa.FixedSizeListArray.from_arrays(_TEXTS, 2),
+        pa.StructArray.from_arrays([_TEXTS], ["a"]),
+        pa.MapArray.from_arrays(_STARTS, ["a", "b", "c", "d"], _TEXTS),
+        pa.ListArray.from_arrays(_STARTS, pa.StructArray.from_arrays([_TEXTS], ["a"])),
+    ],
+    ids=lambda column: str(column.type)[:12],
+)
+def test_null_among_the_values_of_a_dictionary_in_a_list_or_struct_is_written_and_merged(column: pa.Array) -> None:
+    """Parquet does not take it, and Arrow makes no one dictionary of several with it."""
+    rows = pa.table({"c": column})
+    assert not_in_parquet(rows.schema) is None
+    data, _ = as_parquet(in_one_piece(rows))
+    assert pq.read_table(pa.BufferReader(data)).cast(rows.schema).to_pylist() == rows.to_pylist()
+    for is_parquet in (True, False):
+        merged, _ = as_one_file([in_one_piece(rows)] * 2, rows.schema, is_parquet=is_parquet)
+        read = pq.read_table(pa.BufferReader(merged)) if is_parquet else pa.ipc.open_file(merged).read_all()
+        assert read.cast(rows.schema).to_pylist() == 2 * rows.to_pylist()
+
+
+@pytest.mark.parametrize("value", [pa.int64(), pa.float64(), pa.bool_(), pa.binary(3)], ids=str)
+def test_dictionaries_in_lists_that_parquet_does_not_give_back_are_told(value: pa.DataType) -> None:
+    """Else only who reads the first rows would find out."""
+    kind = pa.list_(pa.dictionary(pa.int8(), value))
+    told = not_in_parquet(pa.schema({"c": pa.list_(pa.struct({"a": kind}))}))
+    assert told is not None
+    assert "'c' of type list<item: struct<a: list<item: dictionary<" in told

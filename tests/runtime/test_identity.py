@@ -188,6 +188,11 @@ def test_what_differs_is_told(topics: dict[str, Topic], change: dict[str, Any], 
         (partial(Scaled, np.int64(1)), partial(Scaled, np.int64(2))),
         (partial(Scaled, np.zeros(10_000)), partial(Scaled, np.ones(10_000))),
         (partial(Scaled, pl.col("a") > 1), partial(Scaled, pl.col("a") > 2)),
+        (partial(Scaled, pl.col("a").round(1)), partial(Scaled, pl.col("a").round(2))),
+        (
+            partial(Scaled, pl.col("a").is_in([*range(100)])),
+            partial(Scaled, pl.col("a").is_in([*range(50), -1, *range(51, 100)])),
+        ),
         (partial(Scaled, pc.field("a") > 1), partial(Scaled, pc.field("a") > 2)),
         (
             partial(Scaled, pc.field("a").isin([*range(100)])),
@@ -330,13 +335,51 @@ def test_a_table_may_gain_a_column_of_the_name_of_its_changes(tmp_path: Path) ->
     assert "columns, value: " in told(columns=["at", "change"], change="other")
 
 
-def test_a_run_goes_on_whose_folder_has_the_first_and_last_values_of_an_array_only(topics: dict[str, Topic]) -> None:
+@pytest.mark.parametrize("expression", [pc.field("a").isin([*range(100)]), pl.col("a").is_in([*range(100)])])
+def test_a_run_goes_on_whose_folder_has_the_first_and_last_values_of_an_array_only(
+    topics: dict[str, Topic], expression: object
+) -> None:
     """Former versions of this package wrote no checksum of all."""
-    now = _identity(topics, _topology(processor=partial(Scaled, pc.field("a").isin([*range(100)]))))
-    former = json.loads(re.sub(r"; SHA-256 of all its values: \w+", "", json.dumps(now)))
+    now = _identity(topics, _topology(processor=partial(Scaled, expression)))
+    former = json.loads(re.sub(r"; SHA-256 of all its values[^:]*: \w+", "", json.dumps(now)))
     assert former != now
     assert differences(former, now) == []
-    assert differences(now, former)
+
+
+def test_where_a_frame_differs_it_is_said_that_it_may_be_its_package(topics: dict[str, Topic]) -> None:
+    """Another version of it pickles the same values in another way, and all that was told was bytes."""
+    first, second = (
+        _identity(topics, _topology(processor=partial(Scaled, pl.DataFrame({"a": [number]})))) for number in (1, 2)
+    )
+    assert "as its package pickles it" in identity.hints(differences(first, second))
+    first, second = (_identity(topics, _topology(processor=partial(Scaled, number))) for number in (1, 2))
+    assert "as its package pickles it" not in identity.hints(differences(first, second))
+
+
+@pytest.mark.parametrize("place", [0, 100, 500, 999])
+def test_of_long_values_the_message_has_where_they_differ(place: int) -> None:
+    """Both were shown by the same beginning."""
+    before = [*range(1_000)]
+    (told,) = differences({"limits": before}, {"limits": [*before[:place], -1, *before[place + 1 :]]})
+    was, now = told.removeprefix("limits: was ").split(", is ")
+    assert was != now
+    assert "-1" in now
+    assert max(map(len, (was, now))) < 570
+
+
+def test_expressions_of_another_polars_are_compared_by_their_text(topics: dict[str, Topic]) -> None:
+    """Each version writes the rest in a way of its own."""
+    now, other = (_identity(topics, _topology(processor=partial(Scaled, pl.col(name).round(1)))) for name in "ab")
+    former = json.loads(re.sub(rf"polars {pl.__version__}: \w+", f"polars 0.1: {'0' * 64}", json.dumps(now)))
+    assert former != now
+    assert differences(former, now) == []
+    assert differences(former, other)
+
+
+def test_the_code_of_a_function_in_an_expression_is_not_compared(topics: dict[str, Topic]) -> None:
+    one, other = (pl.col("a").map_batches(function) for function in (lambda found: found, lambda found: found + 1))
+    first, second = (_identity(topics, _topology(processor=partial(Scaled, found))) for found in (one, other))
+    assert differences(first, second) == []
 
 
 def test_where_an_object_is_in_memory_is_no_difference(topics: dict[str, Topic]) -> None:

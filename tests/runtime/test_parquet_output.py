@@ -97,12 +97,15 @@ def test_the_manifest_goes_on_with_the_next_run(tmp_path: Path) -> None:
     app.run(watch)
     first = manifest(tmp_path / "run", "out")
     assert first == committed_files(tmp_path / "run", "out")
+    half = tmp_path / "run" / "manifest" / "out" / "~files.txt-4711-140018551092928-3"
+    half.write_bytes(b"of a run that was killed")
     more = stream(500, 50, seed=9)
     append_topic(tmp_path / "topics", "left", more)
     application(tmp_path, topology).run()
     files = manifest(tmp_path / "run", "out")
     assert files == committed_files(tmp_path / "run", "out")
     assert set(first) < set(files)
+    assert not half.exists()
     assert in_order(pl.read_parquet(files).to_arrow().cast(SCHEMA)).equals(in_order(pa.concat_tables([left, more])))
 
 

@@ -101,6 +101,24 @@ def test_short_runs_leave_no_more_of_the_log_than_long_ones(tmp_path: Path, monk
     assert mine <= set(storage.list("log"))
 
 
+def test_what_killed_runs_have_begun_to_write_goes(tmp_path: Path) -> None:
+    """That of another run that is there by now stays: who was replaced may be late."""
+    storage = LocalStorage(tmp_path)
+    begun = [
+        tmp_path / folder / f"~{epoch:08d}-000001.{ending}-4711-140018551092928-3"
+        for folder, ending in (("log", "jsonl"), ("states", "json"))
+        for epoch in (1, 2, 3)
+    ]
+    for path in begun:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    log = RunLog(storage, "shop", 2)
+    log.state(ApplicationStateBuilder().build())
+    log.line(json.dumps({"event": "x"}))
+    log.close()
+    assert [path.exists() for path in begun] == [False, True, True] * 2
+
+
 def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "log").write_text("in the way")
     with caplog.at_level(logging.WARNING, "task_assignor"):

@@ -72,6 +72,7 @@ def _check_key_value(batches: list[list[tuple[str, str, dict[str, Any]]]], folde
         live.keep(str(len(batch)))
         # What another try has left.
         loaded.put("spoilt", {"n": 1})
+        loaded.drain_changes()
         loaded.keep("spoilt")
         loaded.put("e", {"n": 2})
         loaded.load(live.save(), str(len(batch)))
@@ -148,6 +149,27 @@ def test_what_does_not_fit_a_key_value_store_is_named() -> None:
         store.put("k", {"n": 1.5})
     with pytest.raises(StoreException, match=r"The key 1 of store s is not of its type \(k: string\)"):
         store.put(1, {})
+    no_text = pa.StringArray.from_buffers(1, pa.array([0, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe"))
+    with pytest.raises(StoreException, match=r"Of the rows for the store s the column 't' holds what is no string"):
+        store.put_table(pa.table({"k": ["a"], "n": [1], "t": no_text}))
+    assert not len(store)
+
+
+def test_what_changes_a_store_between_batches_is_told() -> None:
+    """A thread of the processor's, or its close(): no changelog would have it, and then a KeyError was all that was said."""
+    store = ONE.create()
+    store.put("k", {"n": 1})
+    with pytest.raises(StoreException, match="The store s was changed while nothing was processed"):
+        store.keep("one")
+    store.drain_changes()
+    store.keep("one")
+    store._changed[b"l"] = None  # as a thread does that is in the middle of a change
+    with pytest.raises(StoreException, match="The store s was changed while nothing was processed"):
+        store.drain_changes()
+    window = WINDOW.create()
+    window.append(_rows([1]))
+    with pytest.raises(StoreException, match="The store w was changed while nothing was processed"):
+        window.keep("one")
 
 
 def _rows(times: list[int]) -> pa.Table:
@@ -194,6 +216,7 @@ def _check_window(batches: list[tuple[list[int], int, bool]], folder: Path) -> N
         loaded.append(_rows([200, 300]))
         loaded.observe(300)
         loaded.expire(250)
+        loaded.drain_changes()
         loaded.keep("spoilt")
         loaded.append(_rows([400]))
         loaded.load(live.save(), "")
@@ -238,9 +261,9 @@ def test_an_empty_window_store_knows_its_columns_after_a_restore() -> None:
     live, loaded, replayed = WINDOW.create(), WINDOW.create(), WINDOW.create()
     live.append(_rows([1, 2]))
     live.expire(10)
+    changes = live.drain_changes()
     live.keep("")
     loaded.load(live.save(), "")
-    changes = live.drain_changes()
     assert changes is not None
     replayed.apply(changes)
     for store in (live, loaded, replayed):
@@ -469,10 +492,12 @@ def test_who_looks_at_all_rows_sees_those_of_before_whatever_is_kept_meanwhile(t
     spec = KeyValueStoreSpec("s", pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]), on_disk=on_disk)
     store = spec.create(tmp_path)
     store.put_table(pa.table({"k": range(70_000), "n": range(70_000)}))
+    store.drain_changes()
     store.keep("before")
     found = store.items()
     first = next(found)
     store.put(70_000, {"n": 0})
+    store.drain_changes()
     store.keep("after")
     assert len([first, *found]) == 70_000
     store.close()

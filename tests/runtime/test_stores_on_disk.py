@@ -385,12 +385,15 @@ def test_after_kill_9_the_state_is_exactly_that_of_its_name(tmp_path: Path) -> N
 def test_a_zombie_keeps_its_database_and_its_successor_has_another(tmp_path: Path) -> None:
     zombie = NUMBERS.create(tmp_path)
     zombie.put(1, {"n": 1})
+    zombie.drain_changes()
     zombie.keep("one")
     successor = NUMBERS.create(tmp_path)
     assert (len(successor), successor.kept) == (0, "")
     successor.put(2, {"n": 2})
+    successor.drain_changes()
     successor.keep("two")
     zombie.put(3, {"n": 3})
+    zombie.drain_changes()
     zombie.keep("three")
     assert [key for key, _ in successor.items()] == [2]
     zombie.close()
@@ -412,9 +415,11 @@ def filled(folder: Path, rows_: int = 3_000) -> KeyValueStore:
 def test_a_snapshot_writes_only_what_the_last_one_has_not(tmp_path: Path, on_disk: bool) -> None:
     store = (NUMBERS if on_disk else KeyValueStoreSpec("s", NUMBERS.key, NUMBERS.value)).create(tmp_path)
     store.put_table(pa.table({"k": list(range(20_000)), "n": list(range(20_000))}))
+    store.drain_changes()
     store.keep("one")
     first = store.save()
     store.put(5, {"n": -1})
+    store.drain_changes()
     store.keep("two")
     second = store.save()
     new = set(second.parts) - set(first.parts)

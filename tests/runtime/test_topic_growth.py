@@ -122,6 +122,30 @@ def test_who_reads_the_end_of_a_topic_needs_no_older_lists(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("appends", [1, 2, 9])
+def test_who_has_a_topic_open_that_is_put_back_from_an_older_copy_reads_no_mixture(
+    tmp_path: Path, appends: int, rows: int
+) -> None:
+    """Rows of before and of after would stand one behind the other, and some would be passed over."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    for number in range(3):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    topic = Topic.open(tmp_path, "t")
+    assert topic.read(0, 0, 4).num_rows == 4
+    # The files of before are still there.
+    shutil.rmtree(tmp_path / "t" / "versions")
+    shutil.copytree(tmp_path / "copy" / "versions", tmp_path / "t" / "versions")
+    for number in range(3 + appends):
+        append_topic(tmp_path, "t", ROWS.slice(20 + number, rows))
+    topic.refresh()
+    for _ in range(2):
+        with pytest.raises(TopicException, match=r"other rows are before offset 4 .* put back from an older copy"):
+            topic.read(0, 3, topic.end_offset(0))
+
+
+@pytest.mark.usefixtures("_short")
 @pytest.mark.parametrize("first", [0, 9])
 def test_who_opened_a_topic_long_ago_reads_it_by_the_lists_of_now(tmp_path: Path, first: int) -> None:
     """As a client that takes a task over which is far behind: those that its version names are gone."""

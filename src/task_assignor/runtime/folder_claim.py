@@ -11,7 +11,7 @@ from copy import deepcopy
 import msgspec
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import not_in_arrow
+from task_assignor.runtime.arrow.dictionaries import not_in_arrow
 from task_assignor.runtime.errors import CommitLogException, TopologyException
 from task_assignor.runtime.identity import (
     IN_TOPICS,

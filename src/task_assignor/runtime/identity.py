@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from itertools import takewhile
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final
@@ -44,10 +45,15 @@ _LINKS_EACH: Final = 10
 """So many values may be met again, and so many more for each that is new: where all are linked with all, there are more ways than time."""
 _SHOWN: Final = 500
 """So many characters of a value are in a message: it may be an array."""
+_BEGINNING: Final = 60
+"""And so many of its beginning, which says what it is, where it differs later."""
 _OF_ARROW: Final = (pa.Schema, pa.DataType, pa.Field)
 """What says as text what it is."""
-_CHECKSUM: Final = "; SHA-256 of all its values: "
-"""Between a text of Arrow's that leaves values out, and what says which those are. Former versions of this package wrote the text alone."""
+_CHECKSUM: Final = "; SHA-256 of all its values"
+"""Behind a text that leaves values out, before what says which those are. Former versions of this package wrote the text alone."""
+_CHECKSUMS: Final = re.compile(rf"({_CHECKSUM}(?: in polars [^:]*)?: )[0-9a-f]{{64}}")
+_FUNCTION_IN_POLARS: Final = b"PLPYFN"
+"""Begins a function of Python's in an expression of polars: its code is in it, which may change."""
 _ABSENT: Final = object()
 _BY_CHANCE: Final = re.compile(r" at 0x[0-9a-fA-F]+>|frozenset\(\{")
 _OF_LEFT_OUT: Final = ("bad_records", "late_records", "late_limit_ms")
@@ -270,7 +276,9 @@ def _plain(
         return value.name
     if isinstance(value, (pc.Expression, pc.FunctionOptions)):
         return _with_left_out(value)
-    if isinstance(value, (*_OF_ARROW, PurePath, *_expressions_of_polars())):
+    if isinstance(value, _expressions_of_polars()):
+        return _with_all_of_polars(value)
+    if isinstance(value, (*_OF_ARROW, PurePath)):
         return str(value)
     if isinstance(value, (bytes, bytearray)):
         return value.hex() if len(value) <= _LONGEST else hashlib.sha256(value).hexdigest()
@@ -302,8 +310,18 @@ def _with_left_out(value: pc.Expression | pc.FunctionOptions) -> str:
             # Options cannot be pickled.
             data = value.serialize() if isinstance(value, pc.FunctionOptions) else value.__reduce__()[1][0]
             values = str(pa.ipc.open_file(data).read_all().to_pylist())
-            return f"{text}{_CHECKSUM}{hashlib.sha256(values.encode()).hexdigest()}"
+            return f"{text}{_CHECKSUM}: {hashlib.sha256(values.encode()).hexdigest()}"
     return text
+
+
+def _with_all_of_polars(value: Any) -> str:
+    """Its text, which leaves out most arguments (`round(1)`) and values, and the checksum of all of it, which another polars writes in another way."""
+    data = b""
+    with suppress(Exception):  # whatever is in it that cannot be written
+        data = value.meta.serialize()
+    if not data or _FUNCTION_IN_POLARS in data:
+        return str(value)
+    return f"{value}{_CHECKSUM} in polars {sys.modules['polars'].__version__}: {hashlib.sha256(data).hexdigest()}"
 
 
 def _key(key: object, plain: Callable[[object], Any]) -> str:
@@ -416,9 +434,19 @@ def differences(before: Any, now: Any, place: str = "") -> list[str]:
         return [f"{place}: {'' if isinstance(now, dict) else f'is {_text(now)}, '}was not there"]
     if now is _ABSENT:
         return [f"{place}: {'' if isinstance(before, dict) else f'was {_text(before)}, '}is gone"]
-    if json.dumps(before) == re.sub(f"{_CHECKSUM}[0-9a-f]{{64}}", "", json.dumps(now)):
+    if _comparable(before, now) == _comparable(now, before):
         return []
-    return [f"{place}: was {_text(before)}, is {_text(now)}"]
+    # Of long ones from a little before where they differ on.
+    pairs = zip(json.dumps(before), json.dumps(now), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = same - _SHOWN // 2 if same > _SHOWN * 3 // 4 else 0
+    return [f"{place}: was {_text(before, start)}, is {_text(now, start)}"]
+
+
+def _comparable(value: object, other: object) -> str:
+    """A value as text, without the checksums that the other one has not got: of a former version, or of another polars."""
+    text = json.dumps(other)
+    return _CHECKSUMS.sub(lambda found: found[0] if found[1] in text else "", json.dumps(value))
 
 
 _HINTS: Final = (
@@ -434,6 +462,14 @@ _HINTS: Final = (
     (
         r"parameters, (aggregation|join), (left_|right_)?grace_ms: ",
         "A grace of sessions, or of a join with rows without a partner, stays what it was: what was closed came out. Late records may be left out.",
+    ),
+    (
+        f"parameters, .*{_CHECKSUM} in polars ",
+        "An expression of polars on a set has the set's order, another one in each process: sorted(...) gives it one.",
+    ),
+    (
+        'parameters, .*(, (state|_mgr)(, [^:]*)?: was |"state": )',
+        "A frame or an array is compared as its package pickles it, which another version may do in another way. A table of Arrow stays what it is.",
     ),
     (r", columns(, [^:]*)?: ", "Columns may be gained that can be null."),
     (
@@ -464,6 +500,7 @@ def hints(changed: Sequence[str]) -> str:
     return f" ({' '.join(found)})" if found else ""
 
 
-def _text(value: object) -> str:
+def _text(value: object, start: int = 0) -> str:
     text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    end = start + _SHOWN
+    return f"{f'{text[:_BEGINNING]}...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from task_assignor.runtime.arrow.frames import retyped
+from task_assignor.runtime.arrow.dictionaries import retyped
 from task_assignor.sdk import ConfigException
 
 _DIGITS: Final = 38

@@ -17,7 +17,8 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import in_one_piece, padded
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.frames import padded
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.key_value import DELETED, KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -86,8 +86,8 @@ class KafkaLog:
         """
         self.refresh_at_once([self])
 
-    @staticmethod
-    def refresh_at_once(logs: Sequence[KafkaLog]) -> None:
+    @classmethod
+    def refresh_at_once(cls, logs: Sequence[Self]) -> None:
         """`refresh` of several topics of one application, at one moment."""
         first = logs[0]
         is_looked_at = [log._check_now_and_then(log.spec.partitions) for log in logs]  # noqa: SLF001 (its own kind)

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from task_assignor.runtime.arrow.frames import infinities, leaves, no_rows, retyped, to_frame
+from task_assignor.runtime.arrow.dictionaries import retyped
+from task_assignor.runtime.arrow.frames import infinities, leaves, no_rows, to_frame
 from task_assignor.runtime.stores.encoding import ValueEncoding
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.checks import check_kind

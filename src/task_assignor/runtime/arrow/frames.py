@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from task_assignor.runtime.arrow.dictionaries import decoded, encoded, in_one_piece, retyped
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.text import failure, shown
 
@@ -83,7 +83,7 @@ def in_own_memory(table: pa.Table) -> pa.Table:
     Raises:
         ValueError: a column holds bytes that are no text, or places beyond its dictionary: whoever reads it later fails, or crashes.
     """  # noqa: D205
-    _check_holds(table)
+    check_holds(table)
     sink = pa.BufferOutputStream()
     table = with_plain_types(table)
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -91,7 +91,12 @@ def in_own_memory(table: pa.Table) -> pa.Table:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
-def _check_holds(table: pa.Table) -> None:
+def check_holds(table: pa.Table) -> None:
+    """Make sure that all values are of their types.
+
+    Raises:
+        ValueError: a column holds bytes that are no text, or places beyond its dictionary.
+    """
     for field, column in zip(table.schema, table.columns, strict=True):
         # Numbers and times can be read whatever they are.
         if not pa.types.is_primitive(field.type) and not pa.types.is_decimal(field.type):
@@ -128,26 +133,6 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     return frame
 
 
-def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with others in its place and in that of the lists, maps and structs in it.
-
-    Args:
-        kind: the type.
-        change: type -> that which takes its place; of a list, map or struct with what is in it changed.
-    """
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        item = kind.value_field.with_type(retyped(kind.value_type, change))
-        return change(pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item))
-    if pa.types.is_fixed_size_list(kind):
-        return change(pa.list_(kind.value_field.with_type(retyped(kind.value_type, change)), kind.list_size))
-    if pa.types.is_map(kind):
-        key, item = (field.with_type(retyped(field.type, change)) for field in (kind.key_field, kind.item_field))
-        return change(pa.map_(key, item, kind.keys_sorted))
-    if pa.types.is_struct(kind):
-        return change(pa.struct([field.with_type(retyped(field.type, change)) for field in kind]))
-    return change(kind)
-
-
 def cast_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A column as another type, where that loses nothing but digits of floats: Arrow has its own mind of what may go.
 
@@ -158,7 +143,7 @@ def cast_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         column = decoded(column)
     if pa.types.is_dictionary(kind) and column.type != kind.value_type:
         column = cast_exactly(column, kind.value_type)
-    found = _encoded(column, kind) if pa.types.is_dictionary(kind) else column.cast(kind)
+    found = encoded(column, kind) if pa.types.is_dictionary(kind) else column.cast(kind)
     if {True, False} == _zones(column.type) ^ _zones(kind):
         raise pa.ArrowInvalid("times with and without a time zone do not mix")
     names = f"{column.type} {kind}"
@@ -175,78 +160,6 @@ def cast_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if not is_same:
         raise pa.ArrowInvalid("values would change")
     return found
-
-
-def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values of a dictionary, of whatever type: Arrow's own cast knows no structs and lists."""
-    return pa.chunked_array([chunk.dictionary.take(chunk.indices) for chunk in column.chunks], column.type.value_type)
-
-
-def _encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column as a dictionary, which Arrow itself makes of texts only."""
-    chunks = [chunk.dictionary_encode() for chunk in column.chunks]
-    return pa.chunked_array(
-        [
-            pa.DictionaryArray.from_arrays(chunk.indices.cast(kind.index_type), chunk.dictionary, ordered=kind.ordered)
-            for chunk in chunks
-        ],
-        kind,
-    )
-
-
-def reencoded(table: pa.Table) -> pa.Table:
-    """The same rows with dictionaries of which Arrow can make one: it does not where null is among the values, or where these are
-    structs or lists, and makes other numbers of half floats.
-    """  # noqa: D205
-    for place, kind in enumerate(table.schema.types):
-        if not pa.types.is_dictionary(kind):
-            continue
-        column = table.column(place)
-        if pa.types.is_null(kind.value_type):
-            table = table.set_column(place, table.schema.field(place), pa.nulls(len(column), kind))
-        elif pa.types.is_nested(kind.value_type):
-            table = table.set_column(place, table.schema.field(place), _with_one_dictionary(column))
-        elif kind.value_type == pa.float16() or any(chunk.dictionary.null_count for chunk in column.chunks):
-            with suppress(pa.ArrowNotImplementedError):
-                values = column.cast(kind.value_type).combine_chunks()
-                whole = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
-                table = table.set_column(place, table.schema.field(place), _encoded(whole, kind))
-    return table
-
-
-def _with_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same values in one chunk, with those of the dictionaries that are there; Arrow cannot tell which of them are equal."""
-    kind, chunks = column.type, column.chunks
-    if not chunks:
-        return column
-    starts = np.cumsum([0, *(len(chunk.dictionary) for chunk in chunks)])
-    # Those that are used, or files that are merged would have more and more that are not.
-    places = pa.concat_arrays(
-        [pc.add(chunk.indices.cast(pa.int64()), int(starts[number])) for number, chunk in enumerate(chunks)]
-    ).dictionary_encode()
-    values = pa.concat_arrays([chunk.dictionary for chunk in chunks]).take(places.dictionary)
-    index = places.indices.cast(kind.index_type)
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(index, values, ordered=kind.ordered)], kind)
-
-
-def not_in_arrow(schema: pa.Schema) -> str | None:
-    """The first column that Arrow writes into its files, but does not read again (dictionaries of dictionaries, or of types of their
-    own); None: it reads all of them.
-    """  # noqa: D205
-    for field in schema:
-        kind = pa.schema([pa.field(field.name, field.type)])
-        try:
-            is_read = "dictionary<" not in str(field.type) or pa.ipc.read_schema(kind.serialize()) == kind
-        except pa.ArrowException:
-            is_read = False
-        if not is_read:
-            return f"{field.name!r} of type {field.type}"
-    return None
-
-
-def in_one_piece(table: pa.Table) -> pa.Table:
-    """The same rows with one chunk for each column, as far as Arrow's types allow."""
-    return reencoded(table).combine_chunks()
 
 
 def are_same(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
@@ -547,7 +460,7 @@ def _is_table(rows: object) -> bool:
 
 def _whole(table: pa.Table, what: str) -> pa.Table:
     try:
-        _check_holds(table)
+        check_holds(table)
     except ValueError as error:
         raise TopicException(f"Of the rows for {what} {error}.") from error
     return table

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import decoded, to_frame
+from task_assignor.runtime.arrow.dictionaries import decoded
+from task_assignor.runtime.arrow.frames import to_frame
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.runtime.topology.sub_topology import several

@@ -312,7 +312,7 @@ class Checkpoints:
             self._storage.delete(name for name in found.gone if merged_at(name) is None)
             begun = orphans((name for folder in WRITTEN for name in self._storage.unfinished(folder)), before, now, ())
             others = obsolete((name for folder in FOLDERS for name in self._storage.unfinished(folder)), before, now)
-            folders = (COMMITS, CHECKPOINTS, HISTORY)
+            folders = (COMMITS, CHECKPOINTS, HISTORY, REPLACED)
             ours = (name for folder in folders for name in self._storage.unfinished(folder))
             self._storage.delete_unfinished(
                 [*begun.gone, *others, *(name for name in ours if _last_record(name) <= now.number)]
@@ -380,8 +380,10 @@ def _list_name(number: int, at_ms: int) -> str:
 
 
 def _last_record(name: str) -> int:
-    """Up to which record a commit, a checkpoint or a file of the history goes; of what is none of these, far beyond all."""
-    found = _ENDS_AT.fullmatch(name)
+    """Up to which record a commit, a checkpoint, a file of the history or a list of what it has replaced goes; of what is none of these,
+    far beyond all.
+    """  # noqa: D205
+    found = _ENDS_AT.fullmatch(name) or _LIST.fullmatch(name)
     return int(found[1]) if found else sys.maxsize
 
 

@@ -79,6 +79,8 @@ class Manifests:
         name = manifest_name(output)
         with self._lock:
             content = self._content(self._files, output)
+        # Of runs that were killed; nobody but this thread writes one in this run.
+        self._storage.delete_unfinished([name])
         self._storage.put(name, content)
         while self._log.is_replaced(self._epoch) and self._storage.open(name) == content:
             counts = self._content(self._log.output_files(), output)

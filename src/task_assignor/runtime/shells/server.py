@@ -372,10 +372,11 @@ class CoordinatorServer:
         except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
             reason = f"unreadable message: {error}"
             # Of who is no member yet nobody else would hear.
-            _log.warning("What came from a client is no message: %s", error)
-            if isinstance(error, ValueError):
+            advice = "Maybe it has another version of task-assignor" if isinstance(error, ValueError) else ""
+            _log.warning("What came from a client is no message: %s. %s", error, advice)
+            if advice:
                 # It would say the same whenever it came back.
-                told = f"what it says is no message here ({error}). Maybe it has another version of task-assignor"
+                told = f"what it says is no message here ({error}). {advice}"
                 with suppress(OSError):
                     channel.send(Refused(told, may_rejoin=False))
         finally:

@@ -81,6 +81,8 @@ class Channel(Generic[T]):
         data = self._connection.recv_bytes()
         body, seal = data[:-_SEAL_BYTES], data[-_SEAL_BYTES:]
         if _seal(body) != seal:
+            if _is_whole(data):
+                raise ValueError("it has no checksum")
             told = f"what came is not what was sent: its checksum differs ({counted(len(data), 'byte')})"
             _log.warning("A connection is given up: %s. Maybe look at the network of this machine.", told)
             raise DamagedMessageError(told)
@@ -157,6 +159,15 @@ class Channel(Generic[T]):
 
 def _seal(body: bytes) -> bytes:
     return zlib.crc32(body).to_bytes(_SEAL_BYTES, "big")
+
+
+def _is_whole(data: bytes) -> bool:
+    """It is a message without a checksum: former versions of this package wrote such."""
+    try:
+        reader_of(Any)(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _sealed(message: object) -> bytes:

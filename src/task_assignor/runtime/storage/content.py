@@ -18,7 +18,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from task_assignor.runtime.arrow.frames import no_rows, reencoded
+from task_assignor.runtime.arrow.dictionaries import reencoded, retyped
+from task_assignor.runtime.arrow.frames import no_rows
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.encoding import decode, encode
 from task_assignor.runtime.machines.records import Seal
@@ -68,10 +69,21 @@ def not_in_parquet(schema: pa.Schema) -> str | None:
         alone = pa.schema([field])
         try:
             pq.read_table(pa.BufferReader(as_parquet(no_rows(alone))[0])).cast(alone)
+            if pa.types.is_nested(field.type):
+                retyped(field.type, _is_given_back)
         except (pa.ArrowException, OSError) as error:
             # Of what goes wrong in Parquet itself Arrow says that it was the disk.
             return f"{field.name!r} of type {field.type} ({error})"
     return None
+
+
+def _is_given_back(kind: pa.DataType) -> pa.DataType:
+    """The type of what is in a column. Dictionaries in it come back as their values, and Arrow makes them again of texts only.
+
+    Raises:
+        pyarrow.ArrowException: it does not come back.
+    """
+    return pa.nulls(1, kind.value_type).cast(kind).type if pa.types.is_dictionary(kind) else kind
 
 
 def as_one_file(

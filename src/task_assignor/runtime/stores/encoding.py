@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.frames import check_times_of_day, exact_array, retyped
+from task_assignor.runtime.arrow.dictionaries import retyped
+from task_assignor.runtime.arrow.frames import check_times_of_day, exact_array
 from task_assignor.runtime.errors import StoreException
 
 Matrix = npt.NDArray[np.uint8]

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.arrow.frames import (
     cast_exactly,
+    check_holds,
     check_times_of_day,
     exact_array,
     not_a_table,
@@ -31,7 +32,7 @@ from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, ha
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
 from task_assignor.runtime.stores.rows import Change, Rows, bring_in, some_of
-from task_assignor.runtime.stores.store import Store, check_store_name, described, with_changelog
+from task_assignor.runtime.stores.store import Store, changed_between, check_store_name, described, with_changelog
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
 
@@ -239,9 +240,16 @@ class KeyValueStore(Store):
             rows: key and value columns, by name; others are ignored.
 
         Raises:
-            StoreException: a column is missing or has another type, or a key is null.
+            StoreException: a column is missing, has another type, or holds bytes that are no text, or a key is null.
         """
         self._check_is_table(rows)
+        try:
+            check_holds(
+                rows.select([place for place, name in enumerate(rows.schema.names) if name in self._schema.names])
+            )
+        except ValueError as error:
+            # Else who reads it later would find it, on every client.
+            raise StoreException(f"Of the rows for the store {self.name} {error}.") from error
         keys = self._keys_of(rows)
         if self._single and valid(rows.column(self._spec.key.names[0])) is not None:
             raise self._null_key()
@@ -392,7 +400,10 @@ class KeyValueStore(Store):
         if not self._changed:
             return None
         keys = list(self._changed)
-        values = [self._recent[key] for key in keys]
+        try:
+            values = [self._recent[key] for key in keys]
+        except KeyError:
+            raise changed_between(self.name) from None
         self._changed = {}
         deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
         return self._table(keys, values).append_column(DELETED, pa.array(deleted))
@@ -411,6 +422,8 @@ class KeyValueStore(Store):
 
     def keep(self, name: str) -> None:
         """Keep all changes so far."""
+        if self._changed:
+            raise changed_between(self.name)
         self._rows.write(self._recent, name)
         self._recent, self._order = {}, []
 

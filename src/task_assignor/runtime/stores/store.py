@@ -74,6 +74,14 @@ def check_store_name(name: object) -> None:
         raise StoreException(str(error)) from None
 
 
+def changed_between(store: str) -> StoreException:
+    """The error for changes that were made where nobody drains them."""
+    return StoreException(
+        f"The store {store} was changed while nothing was processed. Maybe by a thread of the processor's, or in its close(): a store is "
+        "for the thread that calls the processor, until the batch is processed."
+    )
+
+
 class Store(ABC):
     """What the runtime needs of every store."""
 
@@ -105,6 +113,7 @@ class Store(ABC):
 
         Raises:
             OSError: the disk says no; the state is still the one that was kept before.
+            StoreException: some were not drained: no changelog has them.
         """
 
     @abstractmethod

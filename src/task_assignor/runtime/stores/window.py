@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import in_one_piece, in_own_memory, no_rows, not_a_table, padded, to_frame
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.frames import in_own_memory, no_rows, not_a_table, padded, to_frame
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
@@ -26,6 +27,7 @@ from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.store import (
     Store,
     StoreFolder,
+    changed_between,
     check_store_name,
     described,
     has_part,
@@ -428,6 +430,8 @@ class WindowStore(Store):
 
     def keep(self, name: str) -> None:
         """Keep all changes so far; what is too much for memory goes to disk."""
+        if self._pending:
+            raise changed_between(self.name)
         limit = self._memory.window_bytes
         segments = list(self._state.segments)
         resident = sum(segment.resident_bytes for segment in segments)

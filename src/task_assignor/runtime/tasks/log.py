@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from task_assignor.runtime.tasks.results import Permits, Results
 from task_assignor.runtime.topics.fetched import Fetched
@@ -31,6 +31,14 @@ class Log(Protocol):
 
         Raises:
             TopicException: it is gone, cannot be read, or was written anew.
+        """
+
+    @classmethod
+    def refresh_at_once(cls, logs: Sequence[Self]) -> None:
+        """`refresh` of several of this kind, which one `Topics` has opened: at one moment where that can be, else one after the other.
+
+        Raises:
+            TopicException: one is gone, cannot be read, or was written anew.
         """
 
     def start_offsets(self) -> Sequence[int]:
@@ -72,7 +80,7 @@ class Log(Protocol):
 
 
 def refresh_all(logs: Iterable[Log]) -> None:
-    """Look whether logs have grown, at one moment where their kind can (`refresh_at_once`).
+    """Look whether logs have grown, at one moment where their kind can.
 
     One after the other, rows of the last would be seen that came long after rows of the first that are not: a task that reads both would
     run ahead, and those would be late.
@@ -84,12 +92,7 @@ def refresh_all(logs: Iterable[Log]) -> None:
     for log in logs:
         kinds.setdefault(type(log), []).append(log)
     for kind, found in kinds.items():
-        at_once = getattr(kind, "refresh_at_once", None)
-        if at_once is not None:
-            at_once(found)
-        else:
-            for log in found:
-                log.refresh()
+        kind.refresh_at_once(found)
 
 
 class Topics(Protocol):

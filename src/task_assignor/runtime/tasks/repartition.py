@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -80,6 +80,10 @@ class RepartitionLog:
 
     def refresh(self) -> None:
         """Nothing to do: orders say what there is."""
+
+    @classmethod
+    def refresh_at_once(cls, logs: Sequence[Self]) -> None:
+        """Nothing to do."""
 
     def start_offsets(self) -> list[int]:
         """The first offset that can be read."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import in_one_piece
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.machines.records import FileRef, RoutedFile
 from task_assignor.runtime.run_folder.layout import RunLayout, open_committed

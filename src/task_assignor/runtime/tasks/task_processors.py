@@ -14,12 +14,14 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import in_one_piece, no_rows
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.frames import no_rows
 from task_assignor.runtime.arrow.merging import Int64Array
 from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.errors import (
     CorruptLogException,
     ProcessorException,
+    ProcessorStateException,
     TaskCorruptedException,
     TopicException,
     TopologyException,
@@ -119,11 +121,13 @@ class TaskProcessors:
         Raises:
             ProcessorException: a processor raised, or gave something that is no table.
             TaskCorruptedException: a store on disk cannot be read.
+            ProcessorStateException: the disk under a store says no.
         """
         try:
             with parent_only():
                 return self._run(order, batch)
-        except TaskCorruptedException:
+        except (TaskCorruptedException, ProcessorStateException):
+            # No line of the user's is to blame.
             raise
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
             raise ProcessorException(self._story(order, error), str(self._task), traceback_of(error)) from error

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import not_in_arrow
+from task_assignor.runtime.arrow.dictionaries import not_in_arrow
 from task_assignor.runtime.arrow.keys import key_type_name
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.sdk.checks import check_kind

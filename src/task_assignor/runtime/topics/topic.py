@@ -15,19 +15,20 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import no_rows, padded, reencoded
+from task_assignor.runtime.arrow.dictionaries import reencoded
+from task_assignor.runtime.arrow.frames import no_rows, padded
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.storage.disk import disk_errors
 from task_assignor.runtime.topics.fetched import Fetched
 from task_assignor.runtime.topics.names import look_at_names
 from task_assignor.runtime.topics.spec import check_name
-from task_assignor.runtime.topics.versions import Segment, TopicVersion, newest_version, unreadable
+from task_assignor.runtime.topics.versions import FileList, Segment, TopicVersion, newest_version, unreadable
 from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.integers import is_whole
 from task_assignor.sdk.text import is_name, is_url, shown
@@ -133,6 +134,12 @@ class Topic:
             return
         self._opened_s = time.monotonic()
         self._version = _read_version(self._storage.address, self.spec.name, self.topic_id)
+
+    @classmethod
+    def refresh_at_once(cls, logs: Sequence[Self]) -> None:
+        """`refresh` of several, one after the other: each is a folder of its own."""
+        for log in logs:
+            log.refresh()
 
     def start_offsets(self) -> list[int]:
         """The first offset of every partition that can be read: the rows before are deleted (`delete_records`)."""
@@ -262,11 +269,15 @@ class Topic:
         if start < self._begins[partition]:
             zeros = [0] * self.spec.partitions
             # Others may be reading: all that they see is whole.
-            self._segments, self._checked = self._files_after(version, zeros), zeros
+            self._segments, self._checked = self._files_after(version, zeros, version.lists), zeros
             self._begins = zeros
         else:
             ends = [files[-1].end if files else at for files, at in zip(self._segments, self._begins, strict=True)]
-            new = self._files_after(version, ends)
+            found = self._files_after(version, ends, (self._loaded or version).lists)
+            new = [
+                self._beyond(part, files[-1] if files else None, at)
+                for part, files, at in zip(found, self._segments, ends, strict=True)
+            ]
             if self._loaded is None or version.starts == self._loaded.starts:
                 for known, files in zip(self._segments, new, strict=True):
                     known += files
@@ -278,9 +289,26 @@ class Topic:
                 ]
         self._loaded = version
 
-    def _files_after(self, version: TopicVersion, ends: Sequence[int]) -> list[list[Segment]]:
+    def _beyond(self, files: list[Segment], last: Segment | None, end: int) -> list[Segment]:
+        """Of files of a partition those beyond the last one that is known, which is the first of them if they go back so far.
+
+        Raises:
+            TopicException: they have other rows there.
+        """
+        beyond = [one for one in files if one.base >= end]
+        if last is not None and len(beyond) < len(files) and files[0] != last:
+            raise TopicException(
+                f"Topic {self.spec.name}, partition {last.partition}: other rows are before offset {end} than when it was looked at "
+                f"before. Maybe {self.address} was put back from an older copy while it was read, and rows were appended in the place of "
+                "those that were lost. Put the run folder back from a copy of then, too, or use a new one."
+            )
+        return beyond
+
+    def _files_after(
+        self, version: TopicVersion, ends: Sequence[int], known: Sequence[FileList]
+    ) -> list[list[Segment]]:
         try:
-            found = list(version.files_after(self._storage, ends))
+            found = list(version.files_after(self._storage, ends, known))
         except (OSError, ValueError) as error:
             raise unreadable(self._storage.locate(self.spec.name), self.spec.name, error) from error
         return [[one for files in pieces for one in files] for pieces in zip(*found, strict=True)]

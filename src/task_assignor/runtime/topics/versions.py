@@ -240,17 +240,30 @@ class TopicVersion:
         before = [found.ends for found in self.lists if found.ends[partition] <= start]
         return list(before[-1]) if before else [0] * self.spec.partitions
 
-    def files_after(self, storage: Storage, ends: Sequence[int]) -> Iterator[list[list[Segment]]]:
-        """The files with rows from these offsets on, per partition; those of each list, then the others."""
+    def files_after(
+        self, storage: Storage, ends: Sequence[int], known: Sequence[FileList]
+    ) -> Iterator[list[list[Segment]]]:
+        """The files with rows from these offsets on, per partition; those of each list, then the others.
+
+        Those that end there are among them if they are in what is read.
+
+        Args:
+            storage: that of the topics.
+            ends: per partition the offset.
+            known: lists that need not be read for what is before.
+        """
 
         def new(files: Files) -> list[list[Segment]]:
             return [
-                [one for one in part if one.base >= known and one.end > start]
-                for part, known, start in zip(files, ends, self.starts, strict=True)
+                [one for one in part if one.end >= end and one.end > start]
+                for part, end, start in zip(files, ends, self.starts, strict=True)
             ]
 
         for found in self.lists:
-            if any(end > max(known, start) for end, known, start in zip(found.ends, ends, self.starts, strict=True)):
+            is_old = all(
+                last <= max(end, start) for last, end, start in zip(found.ends, ends, self.starts, strict=True)
+            )
+            if not is_old or found not in known:
                 yield new(self.read(storage, found))
         yield new(self.recent)
 

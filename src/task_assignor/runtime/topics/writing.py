@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.frames import as_tables, cast_exactly, in_one_piece, padded, taken, valid
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.frames import as_tables, cast_exactly, padded, taken, valid
 from task_assignor.runtime.arrow.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow

@@ -121,7 +121,7 @@ class LeftOutLog:
                     "Task %s has left %s out in the last %.0f s, the first of which was %s.",
                     self._task,
                     counted(known.number, f"more {kind}"),
-                    now - known.told_s,
+                    max(now - known.told_s, 1),
                     known.first,
                 )
                 self._untold[kind] = _Untold(now)

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, not_a_table, padded, retyped, without_numpy
+from task_assignor.runtime.arrow.dictionaries import retyped
+from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, not_a_table, padded, without_numpy
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.topics.writing import fit_to_schema
 from task_assignor.sdk.text import counted, failure, shown

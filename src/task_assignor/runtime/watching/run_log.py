@@ -194,6 +194,13 @@ class RunLog:
 
     def _forget(self, folder: str, kept: int) -> None:
         self._storage.delete(_ours(self._storage, folder)[:-kept])
+        begun = [name for name in self._storage.unfinished(folder) if _NAME.fullmatch(name, len(folder) + 1)]
+        # Of runs that were killed.
+        self._storage.delete_unfinished(name for name in begun if _epoch_of(name) < self._epoch)
+
+
+def _epoch_of(name: str) -> int:
+    return int(name.rpartition("/")[2].partition("-")[0])
 
 
 def _ours(storage: Storage, folder: str) -> list[str]:

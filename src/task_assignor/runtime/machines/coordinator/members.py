@@ -476,7 +476,11 @@ def advice_on_loss(*, hangs: bool) -> str:
     """What to do about a task that takes its clients with it."""
     if hangs:
         return "Maybe it waits for what does not come; else allow for more time or try a smaller max_batch_rows."
-    return "Maybe out of memory: try a smaller max_batch_rows; or something ends its process: see the client's own messages."
+    # How a process ends is known only when its connection has been closed for a while.
+    return (
+        "The warnings before say how its process ended: SIGKILL is mostly for want of memory, try a smaller max_batch_rows; SIGSEGV or "
+        "SIGABRT is a crash in a library, or a processor that writes into the memory of its rows. Else see the client's own messages."
+    )
 
 
 def error_of(failure: TaskFailure, client: str) -> StreamsException:

@@ -1,0 +1,121 @@
+"""Dictionaries of Arrow, which it can neither merge nor write in all cases, and types with others in the place of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with others in its place and in that of the lists, maps and structs in it.
+
+    Args:
+        kind: the type.
+        change: type -> that which takes its place; of a list, map or struct with what is in it changed.
+    """
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = kind.value_field.with_type(retyped(kind.value_type, change))
+        return change(pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item))
+    if pa.types.is_fixed_size_list(kind):
+        return change(pa.list_(kind.value_field.with_type(retyped(kind.value_type, change)), kind.list_size))
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(retyped(field.type, change)) for field in (kind.key_field, kind.item_field))
+        return change(pa.map_(key, item, kind.keys_sorted))
+    if pa.types.is_struct(kind):
+        return change(pa.struct([field.with_type(retyped(field.type, change)) for field in kind]))
+    return change(kind)
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a dictionary, of whatever type: Arrow's own cast knows no structs and lists."""
+    return pa.chunked_array([chunk.dictionary.take(chunk.indices) for chunk in column.chunks], column.type.value_type)
+
+
+def encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column as a dictionary, which Arrow itself makes of texts only."""
+    chunks = [chunk.dictionary_encode() for chunk in column.chunks]
+    return pa.chunked_array(
+        [
+            pa.DictionaryArray.from_arrays(chunk.indices.cast(kind.index_type), chunk.dictionary, ordered=kind.ordered)
+            for chunk in chunks
+        ],
+        kind,
+    )
+
+
+def reencoded(table: pa.Table) -> pa.Table:
+    """The same rows with dictionaries of which Arrow can make one: it does not where null is among the values, or where these are
+    structs or lists, and makes other numbers of half floats.
+    """  # noqa: D205
+    for place, kind in enumerate(table.schema.types):
+        if "dictionary<" not in str(kind):
+            continue
+        column = table.column(place)
+        if not pa.types.is_dictionary(kind):
+            if any(map(_has_null_among_values, column.chunks)):
+                with suppress(pa.ArrowException):
+                    column = column.cast(retyped(kind, _without_dictionary)).cast(kind)
+                    table = table.set_column(place, table.schema.field(place), column)
+        elif pa.types.is_null(kind.value_type):
+            table = table.set_column(place, table.schema.field(place), pa.nulls(len(column), kind))
+        elif pa.types.is_nested(kind.value_type):
+            table = table.set_column(place, table.schema.field(place), _with_one_dictionary(column))
+        elif kind.value_type == pa.float16() or any(chunk.dictionary.null_count for chunk in column.chunks):
+            with suppress(pa.ArrowNotImplementedError):
+                values = column.cast(kind.value_type).combine_chunks()
+                whole = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+                table = table.set_column(place, table.schema.field(place), encoded(whole, kind))
+    return table
+
+
+def _has_null_among_values(array: pa.Array) -> bool:
+    """Whether a dictionary in it has."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return bool(array.dictionary.null_count)
+    if pa.types.is_struct(kind):
+        return any(_has_null_among_values(array.field(place)) for place in range(kind.num_fields))
+    return hasattr(array, "values") and _has_null_among_values(array.values)
+
+
+def _without_dictionary(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _with_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values in one chunk, with those of the dictionaries that are there; Arrow cannot tell which of them are equal."""
+    kind, chunks = column.type, column.chunks
+    if not chunks:
+        return column
+    starts = np.cumsum([0, *(len(chunk.dictionary) for chunk in chunks)])
+    # Those that are used, or files that are merged would have more and more that are not.
+    places = pa.concat_arrays(
+        [pc.add(chunk.indices.cast(pa.int64()), int(starts[number])) for number, chunk in enumerate(chunks)]
+    ).dictionary_encode()
+    values = pa.concat_arrays([chunk.dictionary for chunk in chunks]).take(places.dictionary)
+    index = places.indices.cast(kind.index_type)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(index, values, ordered=kind.ordered)], kind)
+
+
+def in_one_piece(table: pa.Table) -> pa.Table:
+    """The same rows with one chunk for each column, as far as Arrow's types allow."""
+    return reencoded(table).combine_chunks()
+
+
+def not_in_arrow(schema: pa.Schema) -> str | None:
+    """The first column that Arrow writes into its files, but does not read again (dictionaries of dictionaries, or of types of their
+    own); None: it reads all of them.
+    """  # noqa: D205
+    for field in schema:
+        kind = pa.schema([pa.field(field.name, field.type)])
+        try:
+            is_read = "dictionary<" not in str(field.type) or pa.ipc.read_schema(kind.serialize()) == kind
+        except pa.ArrowException:
+            is_read = False
+        if not is_read:
+            return f"{field.name!r} of type {field.type}"
+    return None
