@@ -45,6 +45,13 @@ class Raises(TaskAssignor):
     def assign(self, state):
         raise ValueError("no idea")
 
+class Tells(TaskAssignor):
+    config_keys = (ConfigKey(name="tells.password", type="string", default=""),)
+    def configure(self, configs):
+        self.password = configs["tells.password"]
+    def assign(self, state):
+        raise ValueError(f"no answer to {self.password}")
+
 class Exits(TaskAssignor):
     def assign(self, state):
         sys.exit(0)
@@ -288,6 +295,16 @@ def test_an_assignor_that_fails_does_not_end_the_child(child: Child, name: str, 
     child.ask(hello(f"bad.{name}"))
     assert said in error_of(child.ask(question()))
     assert said in error_of(child.ask(question()))
+
+
+def test_no_secret_of_a_setting_is_in_an_error_or_in_the_log(child: Child) -> None:
+    """An assignor may say any of its settings when it fails; both were in the application's log."""
+    child.ask(hello("bad.Tells"))
+    said = error_of(child.ask(question(settings={"tells.password": "hunter2"})))
+    assert said == "The assignor failed with ValueError: no answer to [hidden]"
+    told = child.process.communicate(timeout=60)[1]
+    assert b"ValueError: no answer to [hidden]" in told
+    assert b"hunter2" not in told
 
 
 @pytest.mark.parametrize(

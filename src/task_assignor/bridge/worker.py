@@ -10,6 +10,7 @@ import signal
 import struct
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -17,6 +18,7 @@ from task_assignor import __version__
 from task_assignor.bridge import wire
 from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignment, TaskAssignor
 from task_assignor.sdk.assignor_classes import find_assignor_class
+from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, perhaps_inexact, said
@@ -40,6 +42,8 @@ class Worker:
     def __init__(self, allowed: frozenset[str] | None = None) -> None:
         self._allowed = allowed
         self._assignor: type[TaskAssignor] | None = None
+        self._settings: Mapping[str, str] = {}
+        """Of the last question: what an assignor says of its failure may hold any of them."""
 
     def answer(self, message: bytes) -> bytes:
         """The answer to a message; whatever is wrong with it or with the assignor, there is one."""
@@ -47,12 +51,15 @@ class Worker:
             asked = wire.read_message(message)
             return self._welcome(asked) if isinstance(asked, wire.Hello) else self._answer(asked)
         except StreamsException as problem:
-            return wire.error(said(problem))
+            return self._error(said(problem))
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # `sys.exit`, a panic of a library: it is the assignor's
-            logger.warning("The assignor failed.", exc_info=problem)
-            return wire.error(f"The assignor failed with {failure(problem)}")
+            logger.warning("The assignor failed.", exc_info=cause_without_secrets(problem, self._settings))
+            return self._error(f"The assignor failed with {failure(problem)}")
+
+    def _error(self, text: str) -> bytes:
+        return wire.error(without_secrets(text, self._settings))
 
     def _welcome(self, hello: wire.Hello) -> bytes:
         if hello.protocol != wire.PROTOCOL:
@@ -71,6 +78,7 @@ class Worker:
     def _answer(self, request: wire.Request) -> bytes:
         if self._assignor is None:
             return wire.error("The first message must be hello.")
+        self._settings = request.settings
         config = StreamsConfig.of_state(request.state, {**request.settings, "task.assignor.class": self._assignor})
         assignment = config.task_assignor().assign(request.state)
         if isinstance(assignment, TaskAssignment) and assignment.inexact:
