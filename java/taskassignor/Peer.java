@@ -204,6 +204,7 @@ final class Peer {
             if (settings.address.isEmpty()) {
                 final Process child = new ProcessBuilder(settings.command).start();
                 process = child;
+                child.onExit().thenAccept(Connection::endGroup);
                 THREADS.submit(() -> new Printed(child.getErrorStream()).logAll());
                 in = new DataInputStream(new BufferedInputStream(child.getInputStream(), 1 << 16));
                 out = child.getOutputStream();
@@ -220,6 +221,18 @@ final class Peer {
             if (isClosed) {
                 close();
                 throw new IOException("it was given up while it started");
+            }
+        }
+
+        /** What an assignor has started is in the process group of Python, and nobody's descendant once that was killed. */
+        private static void endGroup(final Process ended) {
+            try {
+                // Where there is none left of the group, its number may be another's.
+                if (ProcessHandle.of(ended.pid()).isEmpty()) {
+                    new ProcessBuilder("sh", "-c", "kill -9 -" + ended.pid() + " 2>&1").start();
+                }
+            } catch (final IOException noShell) {
+                // It goes on.
             }
         }
 

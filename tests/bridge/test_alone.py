@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from task_assignor.bridge.keys import PREFIX, PYTHON_CLASS
+from tests.kafka.fixtures import wait_until
 from tests.kafka.jars import JVM_OPTIONS, java_command
+from tests.processes import alive
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("streams")]
 SERVE = shlex.join([sys.executable, "-m", "task_assignor", "bridge", "serve"])
@@ -31,6 +33,18 @@ class Floods(StickyTaskAssignor):
             os.write(2, rest.pop())
         for number in range(5_000):
             print("line", number)
+        return super().assign(state)
+"""
+DIES = """
+import os, pathlib, signal, subprocess
+from task_assignor.builtin_assignors import StickyTaskAssignor
+
+class Dies(StickyTaskAssignor):
+    def assign(self, state):
+        started = pathlib.Path("started")
+        if not started.exists():
+            started.write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().assign(state)
 """
 
@@ -73,6 +87,15 @@ def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
     assert NOBODY in rebalance(java, tmp_path, command=NOBODY)
     assert "nobody listens at 127.0.0.1:9: " in rebalance(java, tmp_path, address="127.0.0.1:9")
     assert "address unix:b.sock must be host:port or unix:/path" in rebalance(java, tmp_path, address="unix:b.sock")
+
+
+def test_what_an_assignor_has_started_ends_with_a_python_that_is_killed(java: str, tmp_path: Path) -> None:
+    """It was nobody's descendant then, and lived on for longer than the application."""
+    (tmp_path / "plug.py").write_text(DIES)
+    said = rebalance(java, tmp_path, command=SERVE, **{"class": "plug.Dies"})
+    assert said.count("placed 100 tasks") == ROUNDS - 1
+    assert "exit code 137" in said
+    wait_until(lambda: not alive(int((tmp_path / "started").read_text())), "what it started ends, too")
 
 
 def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_there_is(
