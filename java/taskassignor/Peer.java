@@ -117,7 +117,9 @@ final class Peer {
             throw new StillStartingException("it is still starting after " + timeoutMs + " ms");
         } catch (final Exception failed) {
             close();
-            throw failed;
+            throw failed instanceof IOException && settings.address.isEmpty() ? new IOException("the setting "
+                + Settings.PREFIX + "command (" + settings.command.get(0) + ") starts no Python: " + failed.getMessage()
+                + ". Maybe \"task-assignor bridge check\" says why", failed) : failed;
         }
         if (isFresh && end - System.nanoTime() < TimeUnit.MILLISECONDS.toNanos(timeoutMs) / 2) {
             // What is left may be too little for any question, and whoever is late is killed: it would never get far.

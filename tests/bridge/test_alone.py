@@ -83,8 +83,10 @@ def test_a_python_that_floods_its_output_fills_neither_memory_nor_log(java: str,
 
 
 def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
-    assert "it ended without an answer, with exit code 3" in rebalance(java, tmp_path, command="sh -c 'exit 3'")
-    assert NOBODY in rebalance(java, tmp_path, command=NOBODY)
+    whose = f"the setting {PREFIX}command (%s) starts no Python: %s"
+    ended = "it ended without an answer, with exit code 3. Maybe"
+    assert whose % ("sh", ended) in rebalance(java, tmp_path, command="sh -c 'exit 3'")
+    assert whose % (NOBODY, f'Cannot run program "{NOBODY}"') in rebalance(java, tmp_path, command=NOBODY)
     assert "nobody listens at 127.0.0.1:9: " in rebalance(java, tmp_path, address="127.0.0.1:9")
     assert "address unix:b.sock must be host:port or unix:/path" in rebalance(java, tmp_path, address="unix:b.sock")
 
