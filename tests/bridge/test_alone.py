@@ -83,10 +83,12 @@ def test_a_python_that_floods_its_output_fills_neither_memory_nor_log(java: str,
 
 
 def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
-    whose = f"the setting {PREFIX}command (%s) starts no Python: %s"
-    ended = "it ended without an answer, with exit code 3. Maybe"
-    assert whose % ("sh", ended) in rebalance(java, tmp_path, command="sh -c 'exit 3'")
-    assert whose % (NOBODY, f'Cannot run program "{NOBODY}"') in rebalance(java, tmp_path, command=NOBODY)
+    advice = f"Maybe the setting {PREFIX}command (%s) is wrong"
+    ended = f"Python ended without an answer, with exit code 3. {advice % 'sh'}"
+    assert ended in rebalance(java, tmp_path, command="sh -c 'exit 3'")
+    said = rebalance(java, tmp_path, command=NOBODY)
+    assert f'Cannot run program "{NOBODY}"' in said
+    assert advice % NOBODY in said
     assert "nobody listens at 127.0.0.1:9: " in rebalance(java, tmp_path, address="127.0.0.1:9")
     assert "address unix:b.sock must be host:port or unix:/path" in rebalance(java, tmp_path, address="unix:b.sock")
 
@@ -105,7 +107,7 @@ def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_
 ) -> None:
     slow = f"sh -c 'sleep 3.5; exec {SERVE}'"
     said = rebalance(java, tmp_path, command=slow, timeout_ms=6_000)
-    assert "(it has only just started)" in said or "(it is still starting after 6000 ms)" in said
+    assert "(Python has only just started)" in said or "(Python is still starting after 6000 ms)" in said
     assert "placed 100 tasks" in said
     assert "no answer within" not in said
 

@@ -14,18 +14,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import attrs
+
 from task_assignor import __version__
 from task_assignor.bridge import wire
-from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignment, TaskAssignor
+from task_assignor.bridge.keys import PREFIX
+from task_assignor.sdk import (
+    ConfigException,
+    StreamsConfig,
+    StreamsException,
+    TaskAssignment,
+    TaskAssignmentException,
+    TaskAssignor,
+)
 from task_assignor.sdk.assignor_classes import find_assignor_class
 from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure, perhaps_inexact, said
+from task_assignor.sdk.text import failure_at, perhaps_inexact, said
 from task_assignor.validation.measures import measure
 
 logger = logger_of(__name__)
 
+_CLASS: Final = "task.assignor.class"
 _ENDED: Final = None
 _GRACE_S: Final = 1.0
 _STRANGE: Final = 2
@@ -50,13 +61,21 @@ class Worker:
         try:
             asked = wire.read_message(message)
             return self._welcome(asked) if isinstance(asked, wire.Hello) else self._answer(asked)
+        except TaskAssignmentException as problem:
+            return self._error(f"{self._who} asks to keep the assignment and to try again: {said(problem)}")
+        except ConfigException as problem:
+            return self._error(_as_in_java(problem))
         except StreamsException as problem:
             return self._error(said(problem))
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # `sys.exit`, a panic of a library: it is the assignor's
             logger.warning("The assignor failed.", exc_info=cause_without_secrets(problem, self._settings))
-            return self._error(f"The assignor failed with {failure(problem)}")
+            return self._error(f"{self._who} failed with {failure_at(problem)}")
+
+    @property
+    def _who(self) -> str:
+        return "The assignor" if self._assignor is None else f"The assignor {self._assignor.__qualname__}"
 
     def _error(self, text: str) -> bytes:
         return wire.error(without_secrets(text, self._settings))
@@ -79,7 +98,7 @@ class Worker:
         if self._assignor is None:
             return wire.error("The first message must be hello.")
         self._settings = request.settings
-        config = StreamsConfig.of_state(request.state, {**request.settings, "task.assignor.class": self._assignor})
+        config = StreamsConfig.of_state(request.state, {**request.settings, _CLASS: self._assignor})
         assignment = config.task_assignor().assign(request.state)
         if isinstance(assignment, TaskAssignment) and assignment.inexact:
             logger.info("The assignor %s: %s", self._assignor.__qualname__, perhaps_inexact(assignment.inexact))
@@ -87,6 +106,12 @@ class Worker:
             return wire.answer(request.state, assignment)
         java, python = (measure(request.state, one).values() for one in (request.java, assignment))
         return wire.answer(request.state, assignment, {name: (java[name], python[name]) for name in java})
+
+
+def _as_in_java(error: ConfigException) -> str:
+    """What is wrong with settings: there `task.assignor.class` is a class of the bridge."""
+    found = [attrs.evolve(one, key=f"{PREFIX}class") if one.key == _CLASS else one for one in error.problems]
+    return str(ConfigException.of(found)) if found else said(error)
 
 
 class _Shared:

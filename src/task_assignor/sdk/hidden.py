@@ -91,7 +91,7 @@ def cause_without_secrets(error: BaseException, settings: Mapping[Any, object]) 
     except BaseException:  # noqa: BLE001 (it looks at objects of somebody else's)
         return error
     safe = without_secrets(trace, settings)
-    return error if safe == trace else HiddenError(safe)
+    return error if safe == trace else HiddenError(safe.rstrip())
 
 
 class HidingSettings(Mapping[str, Any]):
