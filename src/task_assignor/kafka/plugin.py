@@ -74,6 +74,11 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         """What the members of the group agree on."""
 
     @property
+    def _decider(self) -> str:
+        """Who decides, as part of a sentence."""
+        return f"assignor {self.name!r}"
+
+    @property
     @abstractmethod
     def is_cooperative(self) -> bool:
         """Whether members keep their partitions during a rebalance."""
@@ -128,9 +133,9 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         longest = session_ms * _MOST_OF_SESSION / 1000
         if self._limit_s > longest:
             _log.warning(
-                "The assignor %r may think for %.1f s, two thirds of session_timeout_ms (%d), not for limit_ms (%.0f): brokers "
+                "The %s may think for %.1f s, two thirds of session_timeout_ms (%d), not for limit_ms (%.0f): brokers "
                 "expel a leader that answers later than its session lasts.",
-                self.name,
+                self._decider,
                 longest,
                 session_ms,
                 self._limit_s * 1000,
@@ -200,7 +205,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         answer = self._answered(topics, members)
         if connections is not None and not connections.are_whole:
             lost = GroupException(
-                f"The assignor {self.name!r} closed files of the process that are not its own, and with them the connections "
+                f"The {self._decider} closed files of the process that are not its own, and with them the connections "
                 "of its consumer, which has left its group so. Maybe it, or a library, calls os.closerange. Start the "
                 "process anew: other files may be closed, too."
             )
@@ -262,7 +267,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             else f"in {RETRY_S:g} s"
         )
         sentence = (
-            f"The assignor {self.name!r} {said}; the group keeps what it has, what nobody has {orphans}, and it is asked "
+            f"The {self._decider} {said}; the group keeps what it has, what nobody has {orphans}, and it is asked "
             f"again {again}."
         )
         self._keep_failure(sentence)

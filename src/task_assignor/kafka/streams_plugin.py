@@ -133,6 +133,10 @@ class StreamsPlugin(GroupPlugin):
         return StreamsLeader(assignor, self._config.assignment_configs, self._shapes)
 
     @property
+    def _decider(self) -> str:
+        return f"assignor {self._config.task_assignor_class.__qualname__}"
+
+    @property
     def is_cooperative(self) -> bool:
         """It is."""
         return True
