@@ -256,10 +256,10 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._timer.start()
 
     def _note_failure(self, error: BaseException, orphans: str) -> None:
-        said = (
-            f"did not answer within {self._limit_s:.3g} s"
+        what = (
+            f"The {self._decider} did not answer within {self._limit_s:.3g} s"
             if isinstance(error, GivenUpError)
-            else f"failed with {failure(error)}"
+            else self._what_failed(error)
         )
         again = (
             "at the next rebalance (after attach(consumer) it would be sooner)"
@@ -267,14 +267,16 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             else f"in {RETRY_S:g} s"
         )
         sentence = (
-            f"The {self._decider} {said}; the group keeps what it has, what nobody has {orphans}, and it is asked "
-            f"again {again}."
+            f"{what}; the group keeps what it has, what nobody has {orphans}, and the assignor is asked again {again}."
         )
         self._keep_failure(sentence)
         _log.error("%s", sentence, exc_info=_worth_a_traceback(error))
         self.rebalance_at(time.time() + RETRY_S)
         if isinstance(error, GivenUpError) and self._ask_to_rejoin is not None:
             self._rests_until_s = time.time() + RETRY_S
+
+    def _what_failed(self, error: BaseException) -> str:
+        return f"The {self._decider} failed with {failure(error)}"
 
     def _keep_failure(self, sentence: str) -> None:
         self.failures.append(sentence)
