@@ -114,14 +114,16 @@ final class Peer {
             if (System.nanoTime() - startedNanos > TimeUnit.MILLISECONDS.toNanos(LONGEST_START_MS)) {
                 close();
             }
-            throw new StillStartingException("it is still starting after " + timeoutMs + " ms");
+            throw new StillStartingException("Python is still starting after " + timeoutMs + " ms");
         } catch (final Exception failed) {
             close();
-            throw failed;
+            throw failed instanceof IOException && settings.address.isEmpty() ? new IOException(failed.getMessage()
+                + ". Maybe the setting " + Settings.PREFIX + "command (" + settings.command.get(0)
+                + ") is wrong; \"task-assignor bridge check\" says more", failed) : failed;
         }
         if (isFresh && end - System.nanoTime() < TimeUnit.MILLISECONDS.toNanos(timeoutMs) / 2) {
             // What is left may be too little for any question, and whoever is late is killed: it would never get far.
-            throw new StillStartingException("it has only just started");
+            throw new StillStartingException("Python has only just started");
         }
         // To make a message may take longer than there is time: it must not be sent to the next connection then.
         final Connection now = connection;
@@ -130,7 +132,7 @@ final class Peer {
             return await(answer, end);
         } catch (final TimeoutException late) {
             close();
-            throw new TimeoutException("no answer within " + timeoutMs + " ms");
+            throw new TimeoutException("no answer of " + settings.assignor + " within " + timeoutMs + " ms");
         } catch (final Exception failed) {
             close();
             throw failed;
@@ -146,7 +148,7 @@ final class Peer {
             final Process child = connection.process;
             if (failed.getCause() instanceof IOException && child != null && child.waitFor(END_MS, TimeUnit.MILLISECONDS)) {
                 // That says more than what became of its pipes.
-                throw new IOException("it ended without an answer, with exit code " + child.exitValue(), failed);
+                throw new IOException("Python ended without an answer, with exit code " + child.exitValue(), failed);
             }
             throw failed.getCause() instanceof Exception ? (Exception) failed.getCause() : failed;
         }
@@ -204,6 +206,7 @@ final class Peer {
             if (settings.address.isEmpty()) {
                 final Process child = new ProcessBuilder(settings.command).start();
                 process = child;
+                child.onExit().thenAccept(Connection::endGroup);
                 THREADS.submit(() -> new Printed(child.getErrorStream()).logAll());
                 in = new DataInputStream(new BufferedInputStream(child.getInputStream(), 1 << 16));
                 out = child.getOutputStream();
@@ -223,6 +226,18 @@ final class Peer {
             }
         }
 
+        /** What an assignor has started is in the process group of Python, and nobody's descendant once that was killed. */
+        private static void endGroup(final Process ended) {
+            try {
+                // Where there is none left of the group, its number may be another's.
+                if (ProcessHandle.of(ended.pid()).isEmpty()) {
+                    new ProcessBuilder("sh", "-c", "kill -9 -" + ended.pid() + " 2>&1").start();
+                }
+            } catch (final IOException noShell) {
+                // It goes on.
+            }
+        }
+
         byte[] call(final byte[] message) throws IOException, Wire.WireException {
             try {
                 // One write: half a message would wait for the other end to confirm it.
@@ -238,7 +253,7 @@ final class Peer {
                 }
                 return answer;
             } catch (final EOFException ended) {
-                throw new IOException("it ended without an answer");
+                throw new IOException("Python ended without an answer");
             }
         }
 

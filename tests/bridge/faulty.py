@@ -15,12 +15,12 @@ from task_assignor.bridge import wire
 from task_assignor.bridge.worker import Worker
 
 FAULTS: Final = {
-    "die": "it ended without an answer",
-    "hang": "no answer within",
+    "die": "Python ended without an answer",
+    "hang": "no answer of sticky within",
     "garbage": "what came is not a message of the bridge",
     "other message": "what came is not a message of the bridge",
     "cut short": "cut short",
-    "broken off": "it ended without an answer|the answer broke off",
+    "broken off": "Python ended without an answer|the answer broke off",
     "error": "The assignor failed with ValueError: no idea",
     "task left out": "is active on no client",
     "task twice": "is active twice",

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from task_assignor.bridge.keys import PREFIX, PYTHON_CLASS
+from tests.kafka.fixtures import wait_until
 from tests.kafka.jars import JVM_OPTIONS, java_command
+from tests.processes import alive
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("streams")]
 SERVE = shlex.join([sys.executable, "-m", "task_assignor", "bridge", "serve"])
@@ -31,6 +33,18 @@ class Floods(StickyTaskAssignor):
             os.write(2, rest.pop())
         for number in range(5_000):
             print("line", number)
+        return super().assign(state)
+"""
+DIES = """
+import os, pathlib, signal, subprocess
+from task_assignor.builtin_assignors import StickyTaskAssignor
+
+class Dies(StickyTaskAssignor):
+    def assign(self, state):
+        started = pathlib.Path("started")
+        if not started.exists():
+            started.write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().assign(state)
 """
 
@@ -69,10 +83,23 @@ def test_a_python_that_floods_its_output_fills_neither_memory_nor_log(java: str,
 
 
 def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
-    assert "it ended without an answer, with exit code 3" in rebalance(java, tmp_path, command="sh -c 'exit 3'")
-    assert NOBODY in rebalance(java, tmp_path, command=NOBODY)
+    advice = f"Maybe the setting {PREFIX}command (%s) is wrong"
+    ended = f"Python ended without an answer, with exit code 3. {advice % 'sh'}"
+    assert ended in rebalance(java, tmp_path, command="sh -c 'exit 3'")
+    said = rebalance(java, tmp_path, command=NOBODY)
+    assert f'Cannot run program "{NOBODY}"' in said
+    assert advice % NOBODY in said
     assert "nobody listens at 127.0.0.1:9: " in rebalance(java, tmp_path, address="127.0.0.1:9")
     assert "address unix:b.sock must be host:port or unix:/path" in rebalance(java, tmp_path, address="unix:b.sock")
+
+
+def test_what_an_assignor_has_started_ends_with_a_python_that_is_killed(java: str, tmp_path: Path) -> None:
+    """It was nobody's descendant then, and lived on for longer than the application."""
+    (tmp_path / "plug.py").write_text(DIES)
+    said = rebalance(java, tmp_path, command=SERVE, **{"class": "plug.Dies"})
+    assert said.count("placed 100 tasks") == ROUNDS - 1
+    assert "exit code 137" in said
+    wait_until(lambda: not alive(int((tmp_path / "started").read_text())), "what it started ends, too")
 
 
 def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_there_is(
@@ -80,7 +107,7 @@ def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_
 ) -> None:
     slow = f"sh -c 'sleep 3.5; exec {SERVE}'"
     said = rebalance(java, tmp_path, command=slow, timeout_ms=6_000)
-    assert "(it has only just started)" in said or "(it is still starting after 6000 ms)" in said
+    assert "(Python has only just started)" in said or "(Python is still starting after 6000 ms)" in said
     assert "placed 100 tasks" in said
     assert "no answer within" not in said
 

@@ -176,3 +176,26 @@ def test_why_a_command_does_not_answer_is_said(tmp_path: Path, program: str, sai
     )
     (error,) = (one for one in check_properties(file) if one.verdict is Verdict.ERROR)
     assert [part for part in said if part not in error.message] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "rights", "said"),
+    [
+        ("#!/bin/sh\n", 0o644, "cannot be started: Permission denied. Maybe give the full path of an executable file"),
+        ("#!/no/such/python\n", 0o755, "cannot be started: No such file or directory. Maybe what its first line names"),
+        # Java runs it by the shell.
+        ("echo there >&2; exit 3\n", 0o755, "it ended with exit code 3 without an answer"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path, script: str, rights: int, said: str) -> None:
+    program = tmp_path / "serve"
+    program.write_text(script)
+    program.chmod(rights)
+    file = tmp_path / "app.properties"
+    file.write_text(
+        f"task.assignor.class=taskassignor.PythonTaskAssignor\npython.task.assignor.command={program}\n"
+        "python.task.assignor.timeout.ms=60000\n"
+    )
+    (error,) = (one.message for one in check_properties(file) if one.verdict is Verdict.ERROR)
+    assert f"command={program}: " in error
+    assert said in error

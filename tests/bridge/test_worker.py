@@ -45,6 +45,19 @@ class Raises(TaskAssignor):
     def assign(self, state):
         raise ValueError("no idea")
 
+class Tells(TaskAssignor):
+    config_keys = (ConfigKey(name="tells.password", type="string", default=""),)
+    def configure(self, configs):
+        self.password = configs["tells.password"]
+    def assign(self, state):
+        raise ValueError(f"no answer to {self.password}")
+
+class Refuses(TaskAssignor):
+    def configure(self, configs):
+        raise ValueError("not these")
+    def assign(self, state):
+        pass
+
 class Exits(TaskAssignor):
     def assign(self, state):
         sys.exit(0)
@@ -161,7 +174,7 @@ def test_goals_that_were_perhaps_not_reached_are_logged(
 
 def test_what_is_wrong_is_said() -> None:
     assert "version 99" in error_of(Worker().answer(hello(protocol=99)))
-    assert "stiky" in error_of(Worker().answer(hello("stiky")))
+    assert "The setting python.task.assignor.class ('stiky')" in error_of(Worker().answer(hello("stiky")))
     assert "--allow" in error_of(Worker(frozenset(["sticky"])).answer(hello("high-availability")))
 
 
@@ -279,15 +292,29 @@ def test_a_thread_that_an_assignor_has_left_does_not_keep_the_child(child: Child
         ("Raises", "ValueError: no idea"),
         ("Exits", "SystemExit"),
         ("Panics", "BaseException: out of bounds"),
-        ("Nothing", "TaskAssignment"),
-        ("RaisesUnsayable", "failed with Unsayable"),
-        ("GivesUpUnsayable", "UnsayableGiveUp"),
+        ("Nothing", "The answer of the assignor is not valid: The answer (None) must be a TaskAssignment"),
+        ("RaisesUnsayable", "The assignor RaisesUnsayable failed with Unsayable (bad.RaisesUnsayable.assign, line "),
+        ("GivesUpUnsayable", "The assignor GivesUpUnsayable asks to keep the assignment and to try again: Unsayable"),
+        (
+            "Refuses",
+            "The setting python.task.assignor.class (bad.Refuses) must be an assignor that accepts the settings",
+        ),
     ],
 )
 def test_an_assignor_that_fails_does_not_end_the_child(child: Child, name: str, said: str) -> None:
     child.ask(hello(f"bad.{name}"))
     assert said in error_of(child.ask(question()))
     assert said in error_of(child.ask(question()))
+
+
+def test_no_secret_of_a_setting_is_in_an_error_or_in_the_log(child: Child) -> None:
+    """An assignor may say any of its settings when it fails; both were in the application's log."""
+    child.ask(hello("bad.Tells"))
+    said = error_of(child.ask(question(settings={"tells.password": "hunter2"})))
+    assert said.startswith("The assignor Tells failed with ValueError: no answer to [hidden] (bad.Tells.assign, line ")
+    told = child.process.communicate(timeout=60)[1]
+    assert b"ValueError: no answer to [hidden]" in told
+    assert b"hunter2" not in told
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import Pipe, forkserver
+from multiprocessing import Pipe, forkserver, spawn
 from multiprocessing.connection import Connection
 from operator import attrgetter
 from pathlib import Path
@@ -221,6 +221,17 @@ def test_code_keeps_the_name_of_its_file_on_its_way_to_a_client(tmp_path: Path) 
     line = line_to_blame(caught.value.__traceback__)
     assert line is not None
     assert (line.file, line.line) == ("/somewhere/app.py", 2)
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_a_python_that_cannot_be_executed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_method: Any
+) -> None:
+    """Three exit codes 255 were all that was said, or `Connection refused`."""
+    (tmp_path / "python").touch(0o644)
+    monkeypatch.setattr(spawn, "_python_exe", os.fsencode(tmp_path / "python"))
+    with pytest.raises(ClientException, match=r"Python \('.*/python'\) must be a file that this user may execute"):
+        LocalProcessLauncher(start_method=start_method).add(_bootstrap(tmp_path))
 
 
 def test_a_way_to_start_processes_that_there_is_not_is_named() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from task_assignor.sdk import ApplicationState, ConfigException, ConfigKey, StreamsConfig, TaskAssignment, TaskAssignor
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
+from task_assignor.sdk.text import failure, shown
 
 
 class Keeping(TaskAssignor):
@@ -76,7 +78,7 @@ def test_no_error_shows_a_secret(wrong: dict[str, object]) -> None:
     settings = {**SECRETS, "task.assignor.class": Telling, "num.standby.replicas": -1 if wrong else 1, **wrong}
     with pytest.raises(ConfigException) as caught:
         StreamsConfig(settings)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
     assert "hunter2" not in repr(caught.value)
     assert "hunter2" not in repr(caught.value.problems)
     with pytest.raises(ConfigException) as caught:
@@ -98,3 +100,24 @@ def test_a_broken_escape_in_a_secret_does_not_show_it(tmp_path: Path) -> None:
     path.write_text("my.password = \\uhunt\n", encoding="utf-8")
     with pytest.raises(ConfigException, match=r"four hexadecimal digits, but \[hidden\] comes"):
         StreamsConfig.from_properties(path)
+
+
+@pytest.mark.parametrize(
+    "secret", ["hunter2", " hunter2 ", "hunter2.", "hun\\'ter2", "-----BEGIN-----\nhunter2\nline\n"]
+)
+def test_a_secret_is_hidden_however_an_error_has_it(secret: str) -> None:
+    """Errors of other people's code are shown on one line, and some quote what they say."""
+    for error in (ValueError(secret), ValueError(f"with {secret}"), KeyError(secret), ValueError(f"{[secret]}")):
+        assert "ter2" not in without_secrets(failure(error), {"my.key": secret})
+
+
+def test_a_traceback_with_a_secret_is_kept_without_it() -> None:
+    """Who raises `from` what an assignor raised shows all of that."""
+    with pytest.raises(ValueError, match="no idea") as caught:
+        raise ValueError("no idea") from KeyError("hunter2")
+    assert cause_without_secrets(caught.value, {"my.secret": "another"}) is caught.value
+    told = str(cause_without_secrets(caught.value, {"my.secret": "hunter2"}))
+    assert "KeyError: '[hidden]'" in told
+    assert "ValueError: no idea" in told
+    assert "test_hidden.py" in told
+    assert "'hunter2'" not in told

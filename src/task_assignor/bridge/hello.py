@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -22,6 +24,7 @@ from task_assignor.bridge.keys import UNIX, host_and_port
 from task_assignor.sdk.text import shown
 
 _SERVE: Final = "`task-assignor bridge serve`"
+_SHELL: Final = "/bin/sh"
 _LONGEST_REPLY: Final = 1 << 20
 """Of bytes. Who says that more will come is no end of the bridge."""
 _ENDING_S: Final = 1.0
@@ -129,9 +132,7 @@ def _connection(address: str, timeout_s: float) -> socket.socket:
 @contextmanager
 def _started(command: Sequence[str], timeout_s: float) -> Iterator[_End]:
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, process_group=0
-        )
+        process = _process(command, errors)
         assert process.stdin is not None
         assert process.stdout is not None
         is_late = threading.Event()
@@ -161,6 +162,19 @@ def _started(command: Sequence[str], timeout_s: float) -> Iterator[_End]:
             _end(process)
             process.stdout.close()
             process.wait()
+
+
+def _process(command: Sequence[str], errors: BinaryIO) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, process_group=0)
+    except OSError as error:
+        if error.errno == errno.ENOEXEC and command[0] != _SHELL:
+            # A script without a first line that says what runs it: Java takes the shell, too.
+            return _process([_SHELL, shutil.which(command[0]) or command[0], *command[1:]], errors)
+        advice = "Maybe give the full path of an executable file, as in what `task-assignor bridge jar` prints."
+        if error.errno == errno.ENOENT and shutil.which(command[0]):
+            advice = "Maybe what its first line names is not there."
+        raise HelloException(f"the program {command[0]} cannot be started: {error.strerror}. {advice}") from error
 
 
 def _how_ended(process: subprocess.Popen[bytes]) -> str:

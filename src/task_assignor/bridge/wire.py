@@ -354,7 +354,7 @@ def answer(
     report = report_violations(state, assignment)
     if report.errors:
         more = f" (and {len(report.errors) - 1} more)" if len(report.errors) > 1 else ""
-        raise WireException(f"{report.errors[0].message}{more}")
+        raise WireException(f"The answer of the assignor is not valid: {report.errors[0].message}{more}")
     columns = state.columns
     counts: list[list[int]] = [[0] * len(columns.clients) for _ in Role]
     deadline_ms = [MISSING] * len(columns.clients)

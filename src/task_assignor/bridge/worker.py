@@ -10,20 +10,33 @@ import signal
 import struct
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import attrs
+
 from task_assignor import __version__
 from task_assignor.bridge import wire
-from task_assignor.sdk import StreamsConfig, StreamsException, TaskAssignment, TaskAssignor
+from task_assignor.bridge.keys import PREFIX
+from task_assignor.sdk import (
+    ConfigException,
+    StreamsConfig,
+    StreamsException,
+    TaskAssignment,
+    TaskAssignmentException,
+    TaskAssignor,
+)
 from task_assignor.sdk.assignor_classes import find_assignor_class
+from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure, perhaps_inexact, said
+from task_assignor.sdk.text import failure_at, perhaps_inexact, said
 from task_assignor.validation.measures import measure
 
 logger = logger_of(__name__)
 
+_CLASS: Final = "task.assignor.class"
 _ENDED: Final = None
 _GRACE_S: Final = 1.0
 _STRANGE: Final = 2
@@ -40,19 +53,32 @@ class Worker:
     def __init__(self, allowed: frozenset[str] | None = None) -> None:
         self._allowed = allowed
         self._assignor: type[TaskAssignor] | None = None
+        self._settings: Mapping[str, str] = {}
+        """Of the last question: what an assignor says of its failure may hold any of them."""
 
     def answer(self, message: bytes) -> bytes:
         """The answer to a message; whatever is wrong with it or with the assignor, there is one."""
         try:
             asked = wire.read_message(message)
             return self._welcome(asked) if isinstance(asked, wire.Hello) else self._answer(asked)
+        except TaskAssignmentException as problem:
+            return self._error(f"{self._who} asks to keep the assignment and to try again: {said(problem)}")
+        except ConfigException as problem:
+            return self._error(_as_in_java(problem))
         except StreamsException as problem:
-            return wire.error(said(problem))
+            return self._error(said(problem))
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # `sys.exit`, a panic of a library: it is the assignor's
-            logger.warning("The assignor failed.", exc_info=problem)
-            return wire.error(f"The assignor failed with {failure(problem)}")
+            logger.warning("The assignor failed.", exc_info=cause_without_secrets(problem, self._settings))
+            return self._error(f"{self._who} failed with {failure_at(problem)}")
+
+    @property
+    def _who(self) -> str:
+        return "The assignor" if self._assignor is None else f"The assignor {self._assignor.__qualname__}"
+
+    def _error(self, text: str) -> bytes:
+        return wire.error(without_secrets(text, self._settings))
 
     def _welcome(self, hello: wire.Hello) -> bytes:
         if hello.protocol != wire.PROTOCOL:
@@ -71,7 +97,8 @@ class Worker:
     def _answer(self, request: wire.Request) -> bytes:
         if self._assignor is None:
             return wire.error("The first message must be hello.")
-        config = StreamsConfig.of_state(request.state, {**request.settings, "task.assignor.class": self._assignor})
+        self._settings = request.settings
+        config = StreamsConfig.of_state(request.state, {**request.settings, _CLASS: self._assignor})
         assignment = config.task_assignor().assign(request.state)
         if isinstance(assignment, TaskAssignment) and assignment.inexact:
             logger.info("The assignor %s: %s", self._assignor.__qualname__, perhaps_inexact(assignment.inexact))
@@ -79,6 +106,12 @@ class Worker:
             return wire.answer(request.state, assignment)
         java, python = (measure(request.state, one).values() for one in (request.java, assignment))
         return wire.answer(request.state, assignment, {name: (java[name], python[name]) for name in java})
+
+
+def _as_in_java(error: ConfigException) -> str:
+    """What is wrong with settings: there `task.assignor.class` is a class of the bridge."""
+    found = [attrs.evolve(one, key=f"{PREFIX}class") if one.key == _CLASS else one for one in error.problems]
+    return str(ConfigException.of(found)) if found else said(error)
 
 
 class _Shared:

@@ -35,6 +35,7 @@ from task_assignor.sdk import (
     GroupAssignment,
     GroupSubscription,
     ProcessId,
+    StreamsConfig,
     Subscription,
     TaskAssignment,
     TaskAssignmentException,
@@ -43,6 +44,7 @@ from task_assignor.sdk import (
     TaskInfo,
     TopicPartition,
 )
+from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
 from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, failure_at, perhaps_inexact, said, shown
@@ -101,7 +103,8 @@ class GroupLeader:
     """Computes assignments. It keeps nothing of assignments between rebalances: what was before, the members say.
 
     Args:
-        assignor_factory: makes a fresh, configured assignor, for example `StreamsConfig(...).task_assignor`.
+        assignor_factory: makes a fresh, configured assignor, for example `StreamsConfig(...).task_assignor`, whose secrets
+            no error shows then.
         configs: settings that matter for assignment.
         tasks: all tasks to be assigned.
         assignor_name: what to call the assignor where none could be made.
@@ -133,6 +136,8 @@ class GroupLeader:
         self._told: str | None = None
         """Why the assignor wanted to keep the assignment, if it did the last time."""
         self._assignor_factory = assignor_factory
+        config = getattr(assignor_factory, "__self__", None)
+        self._settings = config.originals if isinstance(config, StreamsConfig) else {}
         self._configs = configs
         self._tasks = MappingProxyType({task: tasks[task] for task in sorted(tasks)})
         self._stateful = frozenset(task for task, info in tasks.items() if info.is_stateful)
@@ -179,7 +184,7 @@ class GroupLeader:
         try:
             answer = assignor.assign(state)
         except TaskAssignmentException as error:
-            why = said(error)
+            why = without_secrets(said(error), self._settings)
             # It is asked again soon, and mostly says the same.
             level = logging.DEBUG if why == self._told else logging.WARNING
             _log.log(level, "The assignor %s asks to keep the assignment and to try again: %s", name, why)
@@ -187,8 +192,8 @@ class GroupLeader:
             return GroupRebalance(self._former(members), why, state)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # `sys.exit`, or a panic of a library: it is the assignor's, not ours
-            raise AssignmentRejectedException(f"The assignor {name} failed with {failure_at(error)}") from error
+        except BaseException as error:  # noqa: BLE001 (`sys.exit`, or a panic of a library: it is the assignor's, not ours)
+            raise self._rejection(f"The assignor {name} failed with {failure_at(error)}") from self._cause(error)
         if inspect.isawaitable(answer):
             _close(answer)
             raise AssignmentRejectedException(
@@ -203,12 +208,10 @@ class GroupLeader:
             inexact = answer.inexact if is_readable else frozenset()
         except KeyboardInterrupt:
             raise
-        except (
-            BaseException
-        ) as error:  # a class of the assignor's own, say without the `__init__` of what it inherits from
-            raise AssignmentRejectedException(
+        except BaseException as error:  # noqa: BLE001 (a class of its own, say without the `__init__` of what it inherits from)
+            raise self._rejection(
                 f"The answer of the assignor {name} cannot be read: {failure(error)}"
-            ) from error
+            ) from self._cause(error)
         self._tell_and_check(assignor, members, given, report)
         self._told = None
         for violation in report.warnings:
@@ -217,15 +220,23 @@ class GroupLeader:
             _log.info("The assignor %s: %s", name, perhaps_inexact(inexact))
         return GroupRebalance(given, "", state, report, inexact)
 
+    # What the code of an assignor says of its failure may hold any of its settings.
+
+    def _rejection(self, text: str) -> AssignmentRejectedException:
+        return AssignmentRejectedException(without_secrets(text, self._settings))
+
+    def _cause(self, error: BaseException) -> BaseException:
+        return cause_without_secrets(error, self._settings)
+
     def _assignor(self) -> TaskAssignor:
         try:
             assignor: object = self._assignor_factory()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # its constructor and its `configure` are somebody else's code
-            raise AssignmentRejectedException(
+        except BaseException as error:  # noqa: BLE001 (its constructor and its `configure` are somebody else's code)
+            raise self._rejection(
                 f"The assignor {self.assignor_name} cannot be made: {failure(error)}"
-            ) from error
+            ) from self._cause(error)
         if not isinstance(assignor, TaskAssignor):
             raise AssignmentRejectedException(
                 f"What should make the assignor {self.assignor_name} made {shown(assignor)}, which is no TaskAssignor object. "
@@ -274,10 +285,10 @@ class GroupLeader:
                 assignor.on_assignment_computed(self._group_assignment(given), self._subscription(members), error)
             except KeyboardInterrupt:
                 raise
-            except BaseException as problem:
-                raise AssignmentRejectedException(
+            except BaseException as problem:  # noqa: BLE001 (as above)
+                raise self._rejection(
                     f"The assignor {name} failed in on_assignment_computed with {failure(problem)}"
-                ) from problem
+                ) from self._cause(problem)
         if not report.is_valid:
             raise AssignmentRejectedException(
                 f"The assignor {name} gave an assignment that cannot be used.\n{report.to_text()}",

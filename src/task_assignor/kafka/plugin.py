@@ -74,6 +74,11 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         """What the members of the group agree on."""
 
     @property
+    def _decider(self) -> str:
+        """Who decides, as part of a sentence."""
+        return f"assignor {self.name!r}"
+
+    @property
     @abstractmethod
     def is_cooperative(self) -> bool:
         """Whether members keep their partitions during a rebalance."""
@@ -128,9 +133,9 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         longest = session_ms * _MOST_OF_SESSION / 1000
         if self._limit_s > longest:
             _log.warning(
-                "The assignor %r may think for %.1f s, two thirds of session_timeout_ms (%d), not for limit_ms (%.0f): brokers "
+                "The %s may think for %.1f s, two thirds of session_timeout_ms (%d), not for limit_ms (%.0f): brokers "
                 "expel a leader that answers later than its session lasts.",
-                self.name,
+                self._decider,
                 longest,
                 session_ms,
                 self._limit_s * 1000,
@@ -200,7 +205,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         answer = self._answered(topics, members)
         if connections is not None and not connections.are_whole:
             lost = GroupException(
-                f"The assignor {self.name!r} closed files of the process that are not its own, and with them the connections "
+                f"The {self._decider} closed files of the process that are not its own, and with them the connections "
                 "of its consumer, which has left its group so. Maybe it, or a library, calls os.closerange. Start the "
                 "process anew: other files may be closed, too."
             )
@@ -251,10 +256,10 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._timer.start()
 
     def _note_failure(self, error: BaseException, orphans: str) -> None:
-        said = (
-            f"did not answer within {self._limit_s:.3g} s"
+        what = (
+            f"The {self._decider} did not answer within {self._limit_s:.3g} s"
             if isinstance(error, GivenUpError)
-            else f"failed with {failure(error)}"
+            else self._what_failed(error)
         )
         again = (
             "at the next rebalance (after attach(consumer) it would be sooner)"
@@ -262,14 +267,16 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             else f"in {RETRY_S:g} s"
         )
         sentence = (
-            f"The assignor {self.name!r} {said}; the group keeps what it has, what nobody has {orphans}, and it is asked "
-            f"again {again}."
+            f"{what}; the group keeps what it has, what nobody has {orphans}, and the assignor is asked again {again}."
         )
         self._keep_failure(sentence)
         _log.error("%s", sentence, exc_info=_worth_a_traceback(error))
         self.rebalance_at(time.time() + RETRY_S)
         if isinstance(error, GivenUpError) and self._ask_to_rejoin is not None:
             self._rests_until_s = time.time() + RETRY_S
+
+    def _what_failed(self, error: BaseException) -> str:
+        return f"The {self._decider} failed with {failure(error)}"
 
     def _keep_failure(self, sentence: str) -> None:
         self.failures.append(sentence)

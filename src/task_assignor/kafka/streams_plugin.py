@@ -31,6 +31,7 @@ from task_assignor.sdk import (
     ConfigException,
     ProcessId,
     StreamsConfig,
+    StreamsException,
     Subscription,
     TaskAssignor,
     TopicPartition,
@@ -131,6 +132,18 @@ class StreamsPlugin(GroupPlugin):
 
     def _leader_of(self, assignor: Callable[[], TaskAssignor]) -> StreamsLeader:
         return StreamsLeader(assignor, self._config.assignment_configs, self._shapes)
+
+    @property
+    def _decider(self) -> str:
+        return f"assignor {self._config.task_assignor_class.__qualname__}"
+
+    def _what_failed(self, error: BaseException) -> str:
+        # What the leader says of an assignor, or a look-up of the cluster, needs no other words.
+        return (
+            " ".join(str(error).split()).rstrip(".")
+            if isinstance(error, StreamsException)
+            else super()._what_failed(error)
+        )
 
     @property
     def is_cooperative(self) -> bool:

@@ -89,6 +89,12 @@ class TaskAssignorPlugin(StreamsPlugin):
         """Take the tasks, and plan the follow-up rebalance."""
         super().on_assignment(assignment, generation)
         info = self._read(self._given.user_data)
+        if not (self._given.user_data or self._given.partitions):
+            _log.warning(
+                "The leader of the group %r gives nothing to this member: it waits for topics, or this member is of another version "
+                "and does not read what the leader's topology does. The log of the leader says which.",
+                self._group,
+            )
         if info is None and (self._given.partitions or not self.active_tasks):
             # The leader could do no better than to leave everything as it is.
             return

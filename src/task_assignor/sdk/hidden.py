@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -60,11 +61,37 @@ def visible(key: str, value: object) -> object:
 
 
 def without_secrets(text: str, settings: Mapping[Any, object]) -> str:
-    """A text of somebody else's code about these settings, with `[hidden]` in place of secret values."""
-    secrets = [str(value) for key, value in settings.items() if visible(str(key), value) is HIDDEN and str(value)]
-    for secret in sorted(secrets, key=len, reverse=True):
+    r"""A text of somebody else's code about these settings, with `[hidden]` in place of secret values.
+
+    Examples:
+        >>> without_secrets("bad key: KEY 1 END", {"my.key": "KEY\n1\nEND\n"})
+        'bad key: [hidden]'
+    """
+    secrets = {
+        form for key, value in settings.items() if visible(str(key), value) is HIDDEN for form in _forms(str(value))
+    }
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
         text = text.replace(secret, repr(HIDDEN))
     return text
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """How a text may have it: as it is, quoted (as `KeyError` does), and on one line without a full stop (as `failure` does)."""
+    return secret.strip(), repr(secret)[1:-1], " ".join(secret.split()).rstrip(".")
+
+
+class HiddenError(Exception):
+    """Stands for an error of somebody else's code that says secrets, and says its traceback without them."""
+
+
+def cause_without_secrets(error: BaseException, settings: Mapping[Any, object]) -> BaseException:
+    """What an error of ours may have as its cause, whose traceback is shown wherever that of ours is: the error, if it says no secrets."""
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001 (it looks at objects of somebody else's)
+        return error
+    safe = without_secrets(trace, settings)
+    return error if safe == trace else HiddenError(safe.rstrip())
 
 
 class HidingSettings(Mapping[str, Any]):

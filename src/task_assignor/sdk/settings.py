@@ -26,7 +26,7 @@ from task_assignor.sdk.config_keys import (
 )
 from task_assignor.sdk.configs import AssignmentConfigs
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, StreamsException
-from task_assignor.sdk.hidden import HidingSettings, without_secrets
+from task_assignor.sdk.hidden import HidingSettings, cause_without_secrets, without_secrets
 from task_assignor.sdk.ids import HostInfo
 from task_assignor.sdk.once import name_once
 from task_assignor.sdk.properties import read_properties
@@ -199,7 +199,7 @@ class StreamsConfig:
             advice = without_secrets(problem.advice, self._originals)
             raise ConfigException.of(
                 [ConfigProblem(TASK_ASSIGNOR_CLASS, self._assignor_class, problem.expected, advice)]
-            ) from problem
+            ) from cause_without_secrets(problem, self._originals)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StreamsConfig):
@@ -279,7 +279,8 @@ class _Reading:
     def _value_problem(self, key: str, problem: ValueProblem, value: object = None) -> None:
         self._problem(key, problem.expected, problem.advice, value)
         # Where somebody else's code failed, its traceback is worth keeping.
-        self._cause = self._cause or problem.__cause__
+        if self._cause is None and problem.__cause__ is not None:
+            self._cause = cause_without_secrets(problem.__cause__, self.settings)
 
     def _read_keys(self) -> None:
         _check_mapping(self.settings)

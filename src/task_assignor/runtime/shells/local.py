@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, spawn
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -26,7 +26,7 @@ from task_assignor.runtime.shells.places import tags_of
 from task_assignor.sdk import ConfigException, StreamsException
 from task_assignor.sdk.checks import check_choice, check_flag
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, shown
 
 _log = logger_of(__name__)
 
@@ -223,6 +223,13 @@ class LocalProcessLauncher:
         self._reasons[bootstrap.spec.name] = reader
 
     def _started(self, payload: bytes, writer: Connection, name: str) -> BaseProcess:
+        # It may have gone since the last time, with the environment that it was in.
+        python = os.fsdecode(spawn.get_executable() or "")
+        if not (Path(python).is_file() and os.access(python, os.X_OK)):
+            raise ClientException(
+                f"The process of {name} cannot be started: Python ({shown(python)}) must be a file that this user may execute. "
+                "Maybe multiprocessing.set_executable(sys.executable), or put it back where it was."
+            )
         for pause_s in (*_PAUSES_S, None):
             process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
                 target=_main, args=(payload, writer), name=name, daemon=True
