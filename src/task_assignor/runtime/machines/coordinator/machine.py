@@ -292,7 +292,7 @@ class Coordinator:
         twin = self._members.named(hello.client)
         if twin is not None:
             yield SendToClient(twin.connection, Refused("a newer client has taken this name", may_rejoin=False))
-            yield from self._fence(twin, "a newer client has taken its name", now_ms)
+            yield from self._fence(twin, twin.why_replaced(hello), now_ms)
             # The assignor is asked about both at once; and the loss may have been one too many for the run.
             yield from self._join(connection, hello, now_ms)
             return
