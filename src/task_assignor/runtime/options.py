@@ -91,7 +91,8 @@ class RuntimeOptions:
             changed for so long (`state.cleanup.delay.ms`); until then they would come back to it.
         state_memory_bytes: what the stores of a client may have in memory together, but for key-value stores that are
             not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.
-        assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
+        assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time. It is the shortest pause
+            between follow-up rebalances that are asked for at once again and again; each is twice the one before, up to a minute.
         max_attempts: the run fails if a task of a batch was lost so often together with its client.
         max_assignment_retries: after so many `TaskAssignmentException`s in a row the next one makes the run fail.
         checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.

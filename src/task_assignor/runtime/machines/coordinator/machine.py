@@ -453,7 +453,7 @@ class Coordinator:
         """Everybody's tasks from now on. Those that change hands get no order before their old owners are done."""
         # What is accepted is made known under the assignment under which it was ordered.
         yield from self._commit(now_ms)
-        self._rebalances.take(question, outcome.followup_deadline_ms)
+        self._rebalances.take(question, outcome.followup_deadline_ms, now_ms)
         self._generation += 1
         news = self._members.assign(outcome.assignments, self._generation, self._progress)
         rebalance = RebalanceRecord(self._generation, question.reason, self._members.tasks_of(question.members))
