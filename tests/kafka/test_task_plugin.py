@@ -7,12 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from task_assignor import (
     ApplicationState,
+    Assignment,
     AssignmentError,
     ConfigException,
     GroupAssignment,
@@ -27,12 +29,19 @@ from task_assignor import (
 from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
-from task_assignor.group.wire import NO_REBALANCE, decode_assignment_info, encode_assignment
+from task_assignor.group.wire import (
+    NO_REBALANCE,
+    AssignmentInfo,
+    decode_assignment_info,
+    encode_assignment,
+    encode_assignment_info,
+)
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
+task_plugin = pytest.importorskip("task_assignor.kafka.task_plugin")
 consumers = pytest.importorskip("tests.kafka.consumers")
 
 pytestmark = pytest.mark.kafka
@@ -171,6 +180,24 @@ def test_no_fault_of_the_assignor_stops_the_group(join: Join, fault: str) -> Non
     wait_until(lambda: second.plugin.active_tasks, "the second gets its share")
     settle([first, second], "two share")
     assert [len(member.plugin.active_tasks) for member in (first, second)] == [2, 2]
+
+
+def test_followups_that_are_always_due_are_no_storm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was alone in its group joined it again and again, without a pause."""
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, [SubTopologyShape("plain", ("clicks",))], process)
+    pauses: list[float] = []
+    monkeypatch.setattr(plugin, "rebalance_at", lambda when_s: pauses.append(max(when_s - 1_000, 0)))
+    monkeypatch.setattr(task_plugin, "time", SimpleNamespace(time=lambda: 1_000.0))
+    info = AssignmentInfo(next_rebalance_ms=0)
+    given = Assignment((), encode_assignment_info(info))
+    plugin.tell()
+    for generation in range(5):
+        plugin.on_assignment(ConsumerProtocolAssignment.decode(encode_assignment(given)), generation)
+    assert [round(pause, 3) for pause in pauses] == [0, 0.2, 0.4, 0.8, 1.6]
 
 
 def test_who_is_given_nothing_has_no_tasks_any_more_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -111,6 +111,15 @@ class FollowingUpAssignor(ScatteringAssignor):
         return TaskAssignment([first, *others])
 
 
+class HastyAssignor(ScatteringAssignor):
+    """Always wants to be asked again at once."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        """As above; the deadline has passed long ago."""
+        first, *others = super().assign(application_state).assignment
+        return TaskAssignment([first.with_followup_rebalance(0), *others])
+
+
 class ProbingAssignor(HighAvailabilityTaskAssignor):
     """Wants to be asked again soon, not after a minute at the least."""
 

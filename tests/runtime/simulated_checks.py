@@ -26,7 +26,7 @@ from task_assignor.runtime.machines.events import ClientLost, ResultRefused
 from task_assignor.runtime.machines.protocol import Gone, Goodbye, Hello, Process, Stop, TaskFailed, TaskOrder, ToClient
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.run_folder.commits import CommitLog
-from task_assignor.sdk import TaskId
+from task_assignor.sdk import StreamsException, TaskId
 from tests.runtime.simulated_outputs import check_outputs
 from tests.runtime.simulated_work import RUN, Connection, lineage_of
 
@@ -217,6 +217,17 @@ def check_states(world: World, question: AskAssignor) -> None:
             assert offset <= max((found.changelog_offset for found in states), default=0), f"{task} is not there"
             # What has come to its disk since it joined, by a restore that began before, is not told: that costs time, no rows.
             assert task not in member.ready, f"{task} is taken for ready, so what is left of it is not told"
+
+
+def is_over(world: World, error: StreamsException | None) -> bool:
+    """A run has come to its end, or to one that nobody has caused: what has been caused is known, and is what is said."""
+    if error is None:
+        progress = world.coordinator.progress
+        is_complete = not progress.remaining_rows() if world.is_growing else progress.is_complete
+        is_all_read = is_complete and world.ends == world.last_ends
+        assert is_all_read or "stop" in world.excuses, "it ended before its time"
+        return is_all_read
+    return not any(excuse in str(error) for excuse in world.excuses)
 
 
 def check_everything_is_done(world: World) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from task_assignor.runtime.errors import ClientException, CommitLogException, TopicException
 from task_assignor.runtime.machines.client.task import Share, ShareDone, SnapshotFailed
-from task_assignor.runtime.machines.client.values import LeaveRequested
+from task_assignor.runtime.machines.client.values import CoordinatorFound, LeaveRequested
 from task_assignor.runtime.machines.coordinator.machine import Coordinator
 from task_assignor.runtime.machines.coordinator.values import (
     Abandoned,
@@ -34,7 +34,7 @@ from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.sdk import StreamsException
 from tests.runtime.simulated_leader import WhimsicalLeader, answer_of
 from tests.runtime.simulated_log import take
-from tests.runtime.simulated_work import SimulatedClient
+from tests.runtime.simulated_work import Nowhere, SimulatedClient
 
 if TYPE_CHECKING:
     from tests.runtime.simulation import World
@@ -127,7 +127,7 @@ class Faults:
             self.happened.append("restart")
             world.restart_coordinator()
             return
-        kind = world.random.choice(("kill", "pause", "cut", "hang"))
+        kind = world.random.choice(("kill", "pause", "cut", "hang", "hole"))
         self.happened.append(kind)
         match kind:
             case "kill":
@@ -136,9 +136,18 @@ class Faults:
                 client.is_paused = True
             case "cut":
                 self._cut(client)
+            case "hole":
+                self._make_hole(client)
             case "hang":
                 # What it processes, restores or saves next never ends, and perhaps holds Python's lock: it hears nothing then.
                 client.will_hang = True
+
+    def resume(self, client: SimulatedClient) -> None:
+        """A client that is paused goes on; mostly it stays so for longer than its lease."""
+        if self._world.random.random() < 0.1:
+            client.is_paused = False
+        else:
+            self._world.pass_time(self._world.random.randint(100, 450))
 
     def _cut(self, client: SimulatedClient) -> None:
         """The network fails: both sides notice, each in its time."""
@@ -147,6 +156,22 @@ class Faults:
                 client.connection.is_open = False
             else:
                 self._world.lose_connection(client)
+
+    def _make_hole(self, client: SimulatedClient) -> None:
+        """A proxy keeps a connection of a client, or both, and brings nothing any more, in one direction or both. Nobody is told."""
+        chance = self._world.random
+        reaches_client, reaches_coordinator = chance.choice(((True, False), (False, True), (False, False)))
+        for connection in (client.connection, chance.choice((client.heartbeats, None))):
+            if connection is not None and not reaches_client:
+                connection.to_client = Nowhere()
+            if connection is not None and not reaches_coordinator:
+                connection.to_coordinator = Nowhere()
+
+    def look(self, client: SimulatedClient) -> None:
+        """Whether the coordinator answers over another connection."""
+        client.looks = False
+        if self._world.random.random() < 0.8:
+            self._world.tell_client(client, CoordinatorFound())
 
     def _change(self) -> None:
         """A client more, or one that leaves: because it was told from outside, or by the coordinator."""

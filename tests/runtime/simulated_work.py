@@ -54,6 +54,13 @@ Lineage = tuple[tuple[int, int], ...]
 """(batch, generation) of every try that led to a state."""
 
 
+class Nowhere(deque[T]):
+    """Where a proxy leaves what it is given, though it keeps the connection."""
+
+    def append(self, _: T) -> None:
+        """It never comes."""
+
+
 @attrs.define
 class Connection:
     """One connection; both directions keep their order."""
@@ -76,9 +83,15 @@ class Connection:
     """The client was told to stop."""
 
     @property
+    def is_lost(self) -> bool:
+        """The coordinator is to hear that the client has closed it."""
+        is_told = not isinstance(self.to_coordinator, Nowhere)
+        return self.accepted and not self.is_open and not self.reported and is_told
+
+    @property
     def is_done(self) -> bool:
-        """Both sides know that nothing more comes."""
-        return not self.is_open and (not self.accepted or (self.reported and not self.to_coordinator))
+        """Nothing more comes, to either side."""
+        return not (self.is_open or self.is_lost or (self.accepted and self.to_coordinator))
 
 
 @attrs.define(eq=False)
@@ -121,6 +134,10 @@ class SimulatedClient:
     """So often the stores on its disk turn out to be damaged."""
     slow: list[Job] = attrs.field(factory=list)
     """Jobs that take their time."""
+    looks: bool = False
+    """It tries whether the coordinator answers over another connection."""
+    number: int = 0
+    """That of its first connection."""
 
     def hello(self, number: int) -> Hello:
         """What it says of itself over a connection of that number."""
@@ -130,8 +147,9 @@ class SimulatedClient:
         }
         process_id = str(self.spec.process_id(APPLICATION))
         run = "another run" if self.is_foreign else RUN
-        name, threads, attempt = self.spec.name, self.spec.capacity, f"attempt {number}"
-        return Hello(name, process_id, run, threads, None, {}, None, attempt, "host", number, newest_first)
+        self.number = self.number or number
+        name, threads, attempt = self.spec.name, self.spec.capacity, f"attempt {self.number}"
+        return Hello(name, process_id, run, threads, None, {}, None, attempt, "host", self.number, newest_first)
 
 
 def new_client(
@@ -141,7 +159,11 @@ def new_client(
     has_places = places > 0 and chance.random() < places
     kept_heartbeats = chance.choice((None, 0, 3, 20))
     machine = ClientMachine(
-        spec.capacity, snapshot_bytes=2, place_heartbeats=3 * has_places, kept_heartbeats=kept_heartbeats
+        spec.capacity,
+        snapshot_bytes=2,
+        place_heartbeats=3 * has_places,
+        kept_heartbeats=kept_heartbeats,
+        silence=(10, 30),
     )
     return SimulatedClient(spec, machine, disk)
 

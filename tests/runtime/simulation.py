@@ -26,6 +26,7 @@ from task_assignor.runtime.machines.client.values import (
     HeartbeatDue,
     JobDone,
     JobWaits,
+    LookForCoordinator,
     Received,
     RunJob,
     SendToCoordinator,
@@ -57,6 +58,8 @@ from task_assignor.runtime.machines.protocol import (
     Alive,
     EndProcess,
     Gone,
+    Heard,
+    Heartbeat,
     Position,
     TaskDone,
     TaskFailed,
@@ -67,8 +70,16 @@ from task_assignor.runtime.machines.records import CommitRecord, RebalanceRecord
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.runtime.shells.launcher import ClientSpec
 from task_assignor.runtime.storage import as_document
-from task_assignor.sdk import AssignmentConfigs, StreamsConfig, StreamsException, TaskAssignor, TaskId, TaskInfo
-from tests.runtime.simulated_checks import ROWS_PER_BATCH, Before, check_event, check_loss, check_message, check_states
+from task_assignor.sdk import AssignmentConfigs, StreamsConfig, TaskAssignor, TaskId, TaskInfo
+from tests.runtime.simulated_checks import (
+    ROWS_PER_BATCH,
+    Before,
+    check_event,
+    check_loss,
+    check_message,
+    check_states,
+    is_over,
+)
 from tests.runtime.simulated_faults import Faults
 from tests.runtime.simulated_leader import WhimsicalLeader, answer_of
 from tests.runtime.simulated_log import new_coordinator, open_log, store, write_checkpoint
@@ -219,7 +230,8 @@ class World:
             checkpoint_every_commits=5,
             max_task_idle_ms=idle_ms or 0,
         )
-        self.excuses = self._constant_excuses()
+        self.constant_excuses = {"together with its client"} if max_attempts < MANY else set()
+        self.excuses = set(self.constant_excuses)
         """What an error may say that ends this life."""
         self.specs = [ClientSpec(f"c{number}", threads) for number in range(clients + changes)]
         self.disks: dict[str, dict[TaskId, list[tuple[Position, Lineage]]]] = {spec.name: {} for spec in self.specs}
@@ -246,30 +258,17 @@ class World:
         for _ in range(max_steps):
             if self.coordinator.phase is CoordinatorPhase.ENDED:
                 (finished,) = self.finished
-                if self._is_over(finished.error):
+                if is_over(self, finished.error):
                     return
                 self._begin_again()
             self.step()
         raise AssertionError(f"the run did not end; {self.coordinator.phase}, {len(self.commits)} commits")
 
-    def _is_over(self, error: StreamsException | None) -> bool:
-        """It has come to its end, or to one that nobody has caused: what has been caused is known, and is what is said."""
-        if error is None:
-            progress = self.coordinator.progress
-            is_complete = not progress.remaining_rows() if self.is_growing else progress.is_complete
-            is_all_read = is_complete and self.ends == self.last_ends
-            assert is_all_read or "stop" in self.excuses, "it ended before its time"
-            return is_all_read
-        return not any(excuse in str(error) for excuse in self.excuses)
-
-    def _constant_excuses(self) -> set[str]:
-        return {"together with its client"} if self.options.max_attempts < MANY else set()
-
     def _begin_again(self) -> None:
         """Somebody has mended what was wrong and runs the application again."""
         self.lives += 1
         self.finished = []
-        self.excuses = self._constant_excuses()
+        self.excuses = set(self.constant_excuses)
         if isinstance(self.leader, WhimsicalLeader):
             self.leader.will_fail = False
         for client in list(self.clients):
@@ -283,7 +282,7 @@ class World:
         """One thing that can happen, happens."""
         actions = self._actions()
         if not actions:
-            self._pass_time(self.random.randint(20, 400))
+            self.pass_time(self.random.randint(20, 400))
             return
         self.random.choice(actions)()
 
@@ -293,7 +292,7 @@ class World:
         for connection in self.in_use:
             if connection.accepted and connection.to_coordinator:
                 actions.append(partial(self._deliver_to_coordinator, connection))
-            elif connection.accepted and not connection.is_open and not connection.reported:
+            elif connection.is_lost:
                 actions.append(partial(self._report_loss, connection))
             if connection.to_client and connection.is_open:
                 is_awake = not (connection.client.is_paused or connection.client.is_deaf) or bool(connection.member_id)
@@ -304,7 +303,7 @@ class World:
             actions.append(lambda: self.tell(NothingWaits(self.now_ms)))
         for client in self.clients:
             if client.is_paused:
-                actions.append(partial(self._resume, client))
+                actions.append(partial(self.faults_that.resume, client))
                 continue
             if client.is_deaf:
                 # Where nobody listens to its heartbeats, it should have joined again; that is waited for in vain.
@@ -324,10 +323,12 @@ class World:
             actions += [partial(self.faults_that.share, client, share) for share in client.shares]
             if client.wants_connection:
                 actions.append(partial(self._connect, client))
+            if client.looks:
+                actions.append(partial(self.faults_that.look, client))
         if self.is_growing and self.random.random() < 0.2:
             actions.append(self._grow)
         if self.is_slow and self.random.random() < 0.1:
-            actions.append(lambda: self._pass_time(self.random.choice((50, 150, 600))))
+            actions.append(lambda: self.pass_time(self.random.choice((50, 150, 600))))
         actions += [*self.permits.may_happen(), *self.faults_that.may_happen()]
         if self.background and self.random.random() < 0.5:
             actions.append(self.background.pop(0))
@@ -386,12 +387,6 @@ class World:
         """Nobody starts clients any more."""
         return self.coordinator.phase in (CoordinatorPhase.STOPPING, CoordinatorPhase.ENDED)
 
-    def _resume(self, client: SimulatedClient) -> None:
-        if self.random.random() < 0.1:  # mostly it stays so for longer than its lease
-            client.is_paused = False
-        else:
-            self._pass_time(self.random.randint(100, 450))
-
     def restart_coordinator(self, *, is_dead: bool = False) -> None:
         """The coordinator is killed, or perhaps it only sleeps; another one reads the commit log."""
         for connection in self.connections:
@@ -424,7 +419,7 @@ class World:
                 if spec not in running:
                     self.start_client(spec)
 
-    def _pass_time(self, milliseconds: int) -> None:
+    def pass_time(self, milliseconds: int) -> None:
         deadline = self.coordinator.next_deadline_ms()
         if deadline is not None and self.now_ms < deadline < self.now_ms + milliseconds:
             # A shell looks at the clock just then.
@@ -473,6 +468,8 @@ class World:
 
     def _deliver_to_coordinator(self, connection: Connection) -> None:
         message = sent(connection.to_coordinator.popleft())
+        if isinstance(message, Heartbeat):
+            connection.to_client.append(Heard())
         self.tell(FromClient(connection.number, message, self.now_ms))
 
     def _report_loss(self, connection: Connection) -> None:
@@ -569,6 +566,8 @@ class World:
                 case SendToCoordinator(message):
                     if client.connection is not None and client.connection.is_open:
                         client.connection.to_coordinator.append(message)
+                case LookForCoordinator():
+                    client.looks = True
                 case Connect():
                     if client.connection is not None:
                         client.connection.is_open = False

@@ -17,7 +17,7 @@ from task_assignor.runtime.machines.client.values import (
     RunJob,
     SendToCoordinator,
 )
-from task_assignor.runtime.machines.protocol import START, Heartbeat, Hello, Position, Stop, TaskClosed, Welcome
+from task_assignor.runtime.machines.protocol import START, Heard, Heartbeat, Hello, Position, Stop, TaskClosed, Welcome
 from task_assignor.sdk import TaskId
 from tests.runtime.machine import HELLO, A, B, Machine, a_member, assign
 
@@ -29,7 +29,7 @@ def _beats(machine: Machine, number: int) -> list[ClientInstruction]:
     """What it does at so many heartbeats but tell that it lives."""
     done = []
     for _ in range(number):
-        done += machine.handle(HeartbeatDue())
+        done += machine.handle(HeartbeatDue()) + machine.handle(Received(Heard()))
         machine.validate_state()
     return [
         found for found in done if not (isinstance(found, SendToCoordinator) and isinstance(found.message, Heartbeat))

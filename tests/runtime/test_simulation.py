@@ -30,6 +30,7 @@ from task_assignor.sdk import TaskId, TaskInfo
 from tests.budget import examples
 from tests.runtime.assignors import (
     FollowingUpAssignor,
+    HastyAssignor,
     HesitatingAssignor,
     InexactAssignor,
     ScatteringAssignor,
@@ -415,6 +416,15 @@ def test_a_followup_deadline_does_lead_to_a_rebalance() -> None:
         _finish(world)
         reasons |= {event.reason for event in world.events if isinstance(event, Rebalanced)}
     assert "a client's follow-up deadline has passed" in reasons
+
+
+def test_followups_that_are_always_due_are_no_storm() -> None:
+    """Each rebalance asked for the next one at once: there were hundreds before all rows were read."""
+    world = World(3, faults=0, assignor=HastyAssignor)
+    began_ms = world.now_ms
+    _finish(world)
+    told = [event for event in world.events if isinstance(event, Rebalanced)]
+    assert len(told) <= 3 + (world.now_ms - began_ms) // 200
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 1), st.sampled_from((0, 100, 2_000)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from task_assignor.group import GroupException, SubTopologyShape
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
+from task_assignor.group.followups import FollowUps
 from task_assignor.group.streams import StreamsMember, followup_ms
 from task_assignor.group.topics import MissingSourceTopicException
 from task_assignor.group.wire import (
@@ -27,6 +28,8 @@ from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, listed, shown
 
 _log = logger_of(__name__)
+_SHORTEST_PAUSE_MS = 200
+"""As `assignment_retry_ms` of a run."""
 
 
 class TaskAssignorPlugin(StreamsPlugin):
@@ -77,6 +80,7 @@ class TaskAssignorPlugin(StreamsPlugin):
                 raise ConfigException(f"The {name} ({shown(given)}) must be a function, or None.")
         self._offset_sums = self._last_given if offset_sums is None else offset_sums
         self._on_tasks = on_tasks
+        self._followups = FollowUps(_SHORTEST_PAUSE_MS)
         self.active_tasks: tuple[TaskId, ...] = ()
         self.standby_tasks: tuple[TaskId, ...] = ()
 
@@ -106,8 +110,10 @@ class TaskAssignorPlugin(StreamsPlugin):
             # KIP-924 has members try again; nothing is given to anybody until then.
             self._keep_failure(f"The leader of the group answered with the error code {info.err_code}.")
             due_ms = int((time.time() + RETRY_S) * 1000)
-        if due_ms != NO_REBALANCE:
-            self.rebalance_at(due_ms / 1000)
+        asked_ms = None if due_ms == NO_REBALANCE else due_ms
+        when_ms = self._followups.due_ms(asked_ms, int(time.time() * 1000))
+        if when_ms is not None:
+            self.rebalance_at(when_ms / 1000)
         if self._on_tasks is not None:
             try:
                 self._on_tasks(self.active_tasks, self.standby_tasks)

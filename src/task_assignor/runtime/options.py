@@ -69,11 +69,12 @@ class RuntimeOptions:
         source_poll_interval_ms: in such a run, how often it is looked whether sources have grown; None: every 20 ms, 25 ms
             in Kafka, 200 ms in an object store. After a second without new rows, 2.5 times as rarely. Looks take at
             most a tenth of a processor: where one is long, as of a thousand partitions in Kafka, they come less often.
-        session_timeout_ms: a client that was not heard of for so long is lost.
+        session_timeout_ms: a client that was not heard of for so long is lost. A client whose heartbeats were not answered for so
+            long gives its connection up, if the coordinator answers over another one.
         heartbeat_interval_ms: how often clients say that they live. A process of its own does that for each client, so
             that it depends on nothing that runs there.
         max_poll_interval_ms: a client that has not got on with a task for so long is ended, and its tasks are given to
-            others (`max.poll.interval.ms`, KIP-62). A processor has to return from a batch in this time; a restore or a
+            others (`max.poll.interval.ms`, KIP-62); so is one of which only the heartbeat process was heard. A processor has to return from a batch in this time; a restore or a
             snapshot may take longer altogether, but not each step of it: a file that is read or written, the changes of
             a batch.
         assignor_timeout_ms: the run fails if the assignor has not decided in this time.
@@ -90,7 +91,8 @@ class RuntimeOptions:
             changed for so long (`state.cleanup.delay.ms`); until then they would come back to it.
         state_memory_bytes: what the stores of a client may have in memory together, but for key-value stores that are
             not `on_disk`: the rows of window stores beyond that are on disk, and it bounds the cache of stores on disk.
-        assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time.
+        assignment_retry_ms: after a `TaskAssignmentException` the rebalance is tried again after this time. It is the shortest pause
+            between follow-up rebalances that are asked for at once again and again; each is twice the one before, up to a minute.
         max_attempts: the run fails if a task of a batch was lost so often together with its client.
         max_assignment_retries: after so many `TaskAssignmentException`s in a row the next one makes the run fail.
         checkpoint_every_commits: after so many commits a checkpoint takes the place of those before.

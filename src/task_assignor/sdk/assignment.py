@@ -252,7 +252,8 @@ class KafkaStreamsAssignment:
 
         Args:
             rebalance_deadline_ms: milliseconds since the epoch. Usually `state.now_ms` + something; what has passed
-                already, such as 0 (or -1, since Java's instants go back before 1970), means at once.
+                already, such as 0 (or -1, since Java's instants go back before 1970), means at once. Where each answer asks for
+                that, hosts of ours take longer and longer pauses, up to a minute; Kafka Streams does not.
 
         Raises:
             StateException: not an int of milliseconds.

@@ -74,7 +74,7 @@ class Rebalanced(Value, frozen=True):
         assignment: client name -> its tasks.
         moved: (task, former client, new client) of active tasks that changed clients; "" where there was none.
         kept: why the former assignment was kept (the assignor asked to try again); "" normally.
-        followup_deadline_ms: when a client asked for the next rebalance, ms since the epoch; None: nobody did.
+        followup_deadline_ms: when the next rebalance begins that a client asked for, ms since the epoch; None: nobody did.
         inexact: codes of goals that the assignor perhaps did not reach exactly, sorted.
         restoring: active task -> rows of its changelogs that its client has yet to read, where there are some.
         leaving: clients that get nothing, since they are to leave.

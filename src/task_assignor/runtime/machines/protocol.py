@@ -12,7 +12,7 @@ import msgspec
 
 from task_assignor.runtime.blame import CodeLine
 from task_assignor.runtime.machines.encoding import Count, Message, Number, Value
-from task_assignor.runtime.machines.records import FileRef, RoutedFile, TaskCommit, TaskSnapshot
+from task_assignor.runtime.machines.records import FileRef, Piece, RoutedFile, TaskCommit, TaskSnapshot
 from task_assignor.sdk import HostInfo, TaskId
 
 
@@ -150,27 +150,6 @@ class Recovery(msgspec.Struct, rename="camel"):
         first = self.floor.batch + 1
         assert all(change.position.batch == number for number, change in enumerate(self.changes, start=first))
         assert all(self.reaches(position_of(snapshot)) for snapshot in self.snapshots)
-
-
-class Piece(Value, frozen=True, array_like=True):
-    """Rows of one partition of a repartition topic that are together in a file.
-
-    Args:
-        file: the file.
-        first: the first of them in the file, from 0.
-        base: its offset.
-        rows: how many.
-    """
-
-    file: FileRef
-    first: Count
-    base: Count
-    rows: Count
-
-    @property
-    def end(self) -> int:
-        """Offset after the last row."""
-        return self.base + self.rows
 
 
 class TaskOrder(Value, frozen=True, array_like=True):
@@ -569,6 +548,10 @@ class Committed(Message, frozen=True):
     snapshots: Mapping[TaskId, TaskSnapshot] = msgspec.field(default_factory=dict)
 
 
+class Heard(Message, frozen=True):
+    """A heartbeat has come. It is answered where it arrives, whatever the coordinator itself waits for."""
+
+
 class Refused(Message, frozen=True):
     """The client is no member (any more).
 
@@ -597,4 +580,4 @@ class EndProcess(Message, frozen=True):
     """To the heartbeat process: end the client's process, which hangs."""
 
 
-ToClient = Welcome | Permit | Assign | Process | Committed | Refused | Stop | EndProcess
+ToClient = Welcome | Permit | Assign | Process | Committed | Heard | Refused | Stop | EndProcess

@@ -99,6 +99,27 @@ class RoutedFile(Value, frozen=True, array_like=True):
     times: tuple[int, int] | None = None
 
 
+class Piece(Value, frozen=True, array_like=True):
+    """Rows of one partition of a repartition topic that are together in a file.
+
+    Args:
+        file: the file.
+        first: the first of them in the file, from 0.
+        base: its offset.
+        rows: how many.
+    """
+
+    file: FileRef
+    first: Count
+    base: Count
+    rows: Count
+
+    @property
+    def end(self) -> int:
+        """Offset after the last row."""
+        return self.base + self.rows
+
+
 class Part(Value, frozen=True, array_like=True):
     """A file of a snapshot; it never changes.
 

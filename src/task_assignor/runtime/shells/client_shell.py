@@ -28,12 +28,14 @@ from task_assignor.runtime.machines.client.values import (
     ClientInstruction,
     Connect,
     Connected,
+    CoordinatorFound,
     Disconnected,
     End,
     HeartbeatDue,
     JobDone,
     JobWaits,
     LeaveRequested,
+    LookForCoordinator,
     Received,
     RunJob,
     SendToCoordinator,
@@ -63,6 +65,8 @@ _P = ParamSpec("_P")
 _RETRY_S = 0.1
 _LONGEST_RETRY_S = 60.0
 """A heartbeat process that ends at once, or cannot be started, is started again after longer and longer pauses, but not longer."""
+_LONGEST_SILENCE_MS = 60_000
+"""A coordinator that can be reached in no other way, as one that is stopped, is waited for so long at least."""
 _IDLE_PLACE_MS = 2_000
 """So long a task may hold a place without work while others wait for one."""
 
@@ -159,8 +163,16 @@ class ClientShell:
         last_beats = max(1, LAST_MS // options.heartbeat_interval_ms)
         # What is in a place goes with it.
         kept_beats = None if has_places else -(-options.state_cleanup_delay_ms // options.heartbeat_interval_ms)
+        limits_ms = (options.session_timeout_ms, max(options.max_poll_interval_ms, _LONGEST_SILENCE_MS))
+        looks_every, ends_after = (-(-limit_ms // options.heartbeat_interval_ms) for limit_ms in limits_ms)
         self._machine = ClientMachine(
-            threads, options.snapshot_changelog_bytes, beats, last_beats, place_beats, kept_beats
+            threads,
+            options.snapshot_changelog_bytes,
+            beats,
+            last_beats,
+            place_beats,
+            kept_beats,
+            (looks_every, ends_after),
         )
         self._events: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
         self._channel: Channel[ToClient] | None = None
@@ -174,6 +186,9 @@ class ClientShell:
         self._steps = Steps()
         self._workers = ThreadPoolExecutor(threads * JOBS_OF_A_THREAD, thread_name_prefix=f"{bootstrap.spec.name}-task")
         self._shares = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-share")
+        self._looks = ThreadPoolExecutor(1, thread_name_prefix=f"{bootstrap.spec.name}-look")
+        self._arriving = 0
+        """How much of a message had come at the last heartbeat."""
         self._ended: str | None = None
         self._was_told = False
 
@@ -189,7 +204,7 @@ class ClientShell:
             # What says that it lives would go on to say so.
             self._drop_channel()
             # A job that hangs must not keep the process alive.
-            for pool in (self._workers, self._shares):
+            for pool in (self._workers, self._shares, self._looks):
                 pool.shutdown(wait=False, cancel_futures=True)
             self._tasks.close()
         if not self._was_told:
@@ -224,7 +239,9 @@ class ClientShell:
             with suppress(queue.Empty):
                 return self._events.get(timeout=wait)
         active = (task for task, role in self._machine.roles().items() if role == "active")
-        return None, HeartbeatDue(self._steps.now(), frozenset(filter(self._tasks.is_due, active)))
+        before, self._arriving = self._arriving, 0 if self._channel is None else self._channel.arriving
+        is_hearing = self._arriving not in (0, before)
+        return None, HeartbeatDue(self._steps.now(), frozenset(filter(self._tasks.is_due, active)), is_hearing)
 
     def leave(self, reason: str) -> None:
         """End after the batches, when others have the tasks. May be called from any thread and from a signal handler."""
@@ -251,7 +268,11 @@ class ClientShell:
                     self._send(message)
                 case StartHeartbeats(member_id):
                     self._start_heartbeats(member_id)
-                case Connect():
+                case LookForCoordinator():
+                    self._begin(self._looks, self._look, self._channel)
+                case Connect(unanswered):
+                    if unanswered:
+                        self._tell_of_silence(unanswered)
                     self._connect()
                 case End(reason, was_told):
                     self._ended, self._was_told = reason, was_told
@@ -274,6 +295,20 @@ class ClientShell:
         self._channel = channel
         threading.Thread(target=self._read, args=(channel,), name="reader", daemon=True).start()
         self._events.put((channel, Connected(self._hello())))
+
+    def _look(self, channel: Channel[ToClient] | None) -> None:
+        with suppress(OSError):
+            connect(self._bootstrap.address, self._bootstrap.authkey, 5, ToClient).release()
+            self._events.put((channel, CoordinatorFound()))
+
+    def _tell_of_silence(self, unanswered: int) -> None:
+        _log.warning(
+            "The connection of %s to its coordinator is given up: it is open, but %d heartbeats in a row, one every %d ms, were not answered. "
+            "Maybe a proxy between them brings nothing any more. The client joins again.",
+            named("client", self._bootstrap.spec.name),
+            unanswered,
+            self._bootstrap.options.heartbeat_interval_ms,
+        )
 
     def _start_heartbeats(self, member_id: str) -> None:
         self._beats_for = member_id

@@ -45,7 +45,7 @@ from task_assignor.runtime.machines.coordinator.values import (
     Tick,
 )
 from task_assignor.runtime.machines.events import MarkerReached, MarkerRefused, RunEvent
-from task_assignor.runtime.machines.protocol import Refused, ToClient, ToCoordinator
+from task_assignor.runtime.machines.protocol import Heard, Heartbeat, Refused, ToClient, ToCoordinator
 from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.runtime.shells.deciding import decide
@@ -364,6 +364,9 @@ class CoordinatorServer:
         try:
             while True:
                 message = channel.receive()
+                if isinstance(message, Heartbeat):
+                    # Here: the coordinator itself may wait for a disk.
+                    self._send(number, Heard())
                 self._events.put(FromClient(number, message, self._clock.now_ms()))
         except DamagedMessageError as error:
             reason = str(error)

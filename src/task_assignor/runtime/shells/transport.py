@@ -37,6 +37,10 @@ _TOLD_EVERY_S: Final = 600.0
 _SEAL_BYTES: Final = 4
 _LONG_MESSAGE: Final = 0x7FFFFFFF
 """From here on `multiprocessing.connection` writes another header."""
+_SHORT: Final = struct.Struct("!i")
+_LONG: Final = struct.Struct("!Q")
+"""These headers: how long a message is; in the first, -1: that the second one follows."""
+_MOST_AT_ONCE: Final = 1 << 20
 
 
 class DamagedMessageError(OSError):
@@ -57,6 +61,8 @@ class Channel(Generic[T]):
         self._connection = Connection(os.dup(sock.fileno()))
         self._sock = sock
         self._read = read
+        self.arriving = 0
+        """So many bytes have come of a message that is not complete."""
         self._sending, self._closing = threading.Lock(), threading.Lock()
 
     def send(self, message: object) -> None:
@@ -78,7 +84,7 @@ class Channel(Generic[T]):
             DamagedMessageError: it has changed what was sent.
             ValueError: what came is no message.
         """
-        data = self._connection.recv_bytes()
+        data = self._receive_bytes()
         body, seal = data[:-_SEAL_BYTES], data[-_SEAL_BYTES:]
         if _seal(body) != seal:
             if _is_whole(data):
@@ -87,6 +93,25 @@ class Channel(Generic[T]):
             _log.warning("A connection is given up: %s. Maybe look at the network of this machine.", told)
             raise DamagedMessageError(told)
         return self._read(body)
+
+    def _receive_bytes(self) -> bytes:
+        """What `Connection.recv_bytes` does, which does not say how far it is."""
+        (size,) = _SHORT.unpack(self._receive_exactly(_SHORT.size))
+        if size == -1:
+            (size,) = _LONG.unpack(self._receive_exactly(_LONG.size))
+        data = self._receive_exactly(size)
+        self.arriving = 0
+        return data
+
+    def _receive_exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            more = os.read(self._connection.fileno(), min(size - len(data), _MOST_AT_ONCE))
+            if not more:
+                raise EOFError
+            data += more
+            self.arriving += len(more)
+        return bytes(data)
 
     def close(self) -> None:
         """Close; threads that wait in `receive` or `send` wake up."""
@@ -179,7 +204,7 @@ def frame(message: object) -> bytes:
     """A short message as it travels: for a program that can send bytes, but knows no messages."""
     body = _sealed(message)
     assert len(body) < _LONG_MESSAGE
-    return struct.pack("!i", len(body)) + body
+    return _SHORT.pack(len(body)) + body
 
 
 def connect(address: tuple[str, int], authkey: bytes, timeout_s: float, kind: Any) -> Channel[Any]:

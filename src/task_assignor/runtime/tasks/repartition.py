@@ -17,8 +17,7 @@ from task_assignor.runtime.arrow.frames import no_rows, padded
 from task_assignor.runtime.arrow.keys import partitions_of
 from task_assignor.runtime.arrow.times import NO_TIME, times_of
 from task_assignor.runtime.errors import CorruptLogException
-from task_assignor.runtime.machines.protocol import Piece
-from task_assignor.runtime.machines.records import FileRef
+from task_assignor.runtime.machines.records import FileRef, Piece
 from task_assignor.runtime.run_folder.layout import RunLayout, open_committed
 from task_assignor.runtime.topics.fetched import Fetched
 from task_assignor.runtime.topics.spec import TopicSpec

@@ -11,7 +11,7 @@ place from its first order to its last, and standbys, which would never end, get
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
@@ -19,6 +19,7 @@ from task_assignor.runtime.errors import InvalidTransitionException, Story, brie
 from task_assignor.runtime.machines.client.agenda import Agenda
 from task_assignor.runtime.machines.client.leftovers import Leftovers
 from task_assignor.runtime.machines.client.places import Places
+from task_assignor.runtime.machines.client.silence import Silence
 from task_assignor.runtime.machines.client.snapshots import SnapshotPlan
 from task_assignor.runtime.machines.client.task import (
     ClientTask,
@@ -29,6 +30,7 @@ from task_assignor.runtime.machines.client.task import (
     SnapshotFailed,
     SnapshotWritten,
     TaskState,
+    states_of,
 )
 from task_assignor.runtime.machines.client.values import (
     Answered,
@@ -37,6 +39,7 @@ from task_assignor.runtime.machines.client.values import (
     ClientPhase,
     Connect,
     Connected,
+    CoordinatorFound,
     Disconnected,
     End,
     HeartbeatDue,
@@ -59,6 +62,7 @@ from task_assignor.runtime.machines.protocol import (
     Committed,
     GivenBack,
     Goodbye,
+    Heard,
     Heartbeat,
     Leave,
     Permit,
@@ -99,6 +103,7 @@ class ClientMachine:
         stop_heartbeats: see there (`last_heartbeats`).
         place_heartbeats: see `Places`, of which there are as many as threads; states are in memory then.
         kept_heartbeats: see `Leftovers`.
+        silence: how long the coordinator may not answer.
     """
 
     def __init__(
@@ -109,11 +114,13 @@ class ClientMachine:
         stop_heartbeats: int = 20,
         place_heartbeats: int = 0,
         kept_heartbeats: int | None = None,
+        silence: tuple[int, int] = (20, 600),
     ) -> None:
         self._threads = threads
         self._places = Places(threads, place_heartbeats)
         self._snapshots = SnapshotPlan(snapshot_bytes, snapshot_heartbeats, stop_heartbeats)
         self._leftovers = Leftovers(kept_heartbeats)
+        self._silence = Silence(*silence)
         self._phase = ClientPhase.CONNECTING
         self._tasks: dict[TaskId, ClientTask] = {}
         self._running: set[TaskId] = set()
@@ -194,9 +201,14 @@ class ClientMachine:
             case Connected(hello):
                 self._expect(event, ClientPhase.CONNECTING)
                 self._phase = ClientPhase.JOINING
+                self._silence.end()
                 self._leftovers.see(hello.positions.keys() - self._tasks.keys())
-                yield SendToCoordinator(msgspec.structs.replace(hello, positions=self._positions(hello.positions)))
+                yield SendToCoordinator(
+                    msgspec.structs.replace(hello, positions=states_of(self._tasks.values(), hello.positions))
+                )
             case Disconnected():
+                yield from self._lose_membership()
+            case CoordinatorFound() if self._silence.is_long:
                 yield from self._lose_membership()
             case Received(message):
                 yield from self._read(message)
@@ -210,7 +222,7 @@ class ClientMachine:
                 self._note(task_id)
             case Answered(task_id):
                 self._works.answer(task_id)
-            case HeartbeatDue(steps, due):
+            case HeartbeatDue(steps, due, is_hearing):
                 self._snapshots.beat()
                 self._leftovers.beat()
                 self._works.get_on(steps)
@@ -218,8 +230,11 @@ class ClientMachine:
                     self._places.see_idle(self._tasks.values())
                     self._clean_up()
                 self._note_all()
-                if self._phase in (ClientPhase.MEMBER, ClientPhase.STOPPING):
+                if self._phase is not ClientPhase.CONNECTING:
                     yield SendToCoordinator(self._heartbeat())
+                    yield from () if is_hearing else self._silence.beat()
+                    if self._silence.is_over:
+                        yield from self._lose_membership()
                 if self._phase is ClientPhase.MEMBER:
                     idle = (task for _, task in sorted(self._tasks.items()) if task.task in due and task.is_idle)
                     yield from (SendToCoordinator(PunctuationDue(task.task)) for task in idle)
@@ -244,6 +259,8 @@ class ClientMachine:
                     yield SendToCoordinator(Leave(self._leaves_because))
             case Permit(permit):
                 yield from self._take_permit(permit)
+            case Heard():
+                self._silence.end()
             case Assign():
                 self._expect(Received(message), ClientPhase.MEMBER)
                 yield from self._take_assignment(message)
@@ -338,7 +355,7 @@ class ClientMachine:
                     task.become(TaskState.SUSPENDED)
             # What goes from now on may have been there when it looks what it has.
             self._unsaid = []
-            yield Connect()
+            yield Connect(self._silence.beats if self._silence.is_long else 0)
 
     def _leave(self, reason: str) -> Iterator[ClientInstruction]:
         """Go on until the coordinator says that the tasks are with others; without it, end at once."""
@@ -545,18 +562,6 @@ class ClientMachine:
             self._tasks[task_id] = ClientTask(task_id, TaskState.CLOSING, is_left=True)
 
     # Reports.
-
-    def _positions(self, on_disk: Mapping[TaskId, tuple[Position, ...]]) -> dict[TaskId, tuple[Position, ...]]:
-        """The states of each task, in memory or on disk, newest first."""
-        states = {task: list(found) for task, found in on_disk.items()}
-        for task_id, task in self._tasks.items():
-            if task.position is not None and task.position.batch >= 0 and not task.is_closing:
-                states.setdefault(task_id, []).append(task.position)
-        return {
-            task: tuple(sorted(set(found), key=lambda position: (position.batch, position.generation), reverse=True))
-            for task, found in sorted(states.items())
-            if found
-        }
 
     def _heartbeat(self) -> Heartbeat:
         positions = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -249,3 +249,18 @@ class ClientTask:
         assert self.state is not TaskState.HANDING_OVER or self.is_processing, f"{self.task} has nothing to hand over"
         if self.role:
             self.recovery.validate()
+
+
+def states_of(
+    tasks: Iterable[ClientTask], on_disk: Mapping[TaskId, tuple[Position, ...]]
+) -> dict[TaskId, tuple[Position, ...]]:
+    """The states of each task, in memory or on disk, newest first."""
+    states = {task: list(found) for task, found in on_disk.items()}
+    for task in tasks:
+        if task.position is not None and task.position.batch >= 0 and not task.is_closing:
+            states.setdefault(task.task, []).append(task.position)
+    return {
+        task_id: tuple(sorted(set(found), key=lambda position: (position.batch, position.generation), reverse=True))
+        for task_id, found in sorted(states.items())
+        if found
+    }

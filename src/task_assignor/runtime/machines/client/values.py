@@ -111,10 +111,17 @@ class HeartbeatDue:
     Args:
         steps: how far.
         due: tasks of which something may be due that is scheduled by the clock.
+        is_hearing: more of a message has come that is not complete; so long as it is, nothing else can come.
     """
 
     steps: Steps = attrs.field(factory=dict)
     due: frozenset[TaskId] = frozenset()
+    is_hearing: bool = False
+
+
+@attrs.frozen
+class CoordinatorFound:
+    """The coordinator answers over another connection."""
 
 
 @attrs.frozen
@@ -125,7 +132,16 @@ class LeaveRequested:
 
 
 ClientEvent = (
-    Connected | Disconnected | Received | JobWaits | JobDone | ShareDone | Answered | HeartbeatDue | LeaveRequested
+    Connected
+    | Disconnected
+    | Received
+    | JobWaits
+    | JobDone
+    | ShareDone
+    | Answered
+    | HeartbeatDue
+    | CoordinatorFound
+    | LeaveRequested
 )
 
 
@@ -167,8 +183,19 @@ class StartHeartbeats:
 
 
 @attrs.frozen
+class LookForCoordinator:
+    """Try whether the coordinator answers over another connection, beside the one that there is; if so, bring `CoordinatorFound`."""
+
+
+@attrs.frozen
 class Connect:
-    """Find the coordinator (again), then bring `Connected`; if that fails for too long, end."""
+    """Find the coordinator (again), then bring `Connected`; if that fails for too long, end.
+
+    Args:
+        unanswered: so many heartbeats in a row were not answered over the connection that there was; 0: that is not why.
+    """
+
+    unanswered: int = 0
 
 
 @attrs.frozen
@@ -184,4 +211,6 @@ class End:
     was_told: bool
 
 
-ClientInstruction = RunJob | Share | TakePermit | SendToCoordinator | StartHeartbeats | Connect | End
+ClientInstruction = (
+    RunJob | Share | TakePermit | SendToCoordinator | StartHeartbeats | LookForCoordinator | Connect | End
+)

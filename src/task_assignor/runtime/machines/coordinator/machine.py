@@ -292,7 +292,7 @@ class Coordinator:
         twin = self._members.named(hello.client)
         if twin is not None:
             yield SendToClient(twin.connection, Refused("a newer client has taken this name", may_rejoin=False))
-            yield from self._fence(twin, "a newer client has taken its name", now_ms)
+            yield from self._fence(twin, twin.why_replaced(hello), now_ms)
             # The assignor is asked about both at once; and the loss may have been one too many for the run.
             yield from self._join(connection, hello, now_ms)
             return
@@ -453,7 +453,7 @@ class Coordinator:
         """Everybody's tasks from now on. Those that change hands get no order before their old owners are done."""
         # What is accepted is made known under the assignment under which it was ordered.
         yield from self._commit(now_ms)
-        self._rebalances.take(question, outcome.followup_deadline_ms)
+        self._rebalances.take(question, outcome.followup_deadline_ms, now_ms)
         self._generation += 1
         news = self._members.assign(outcome.assignments, self._generation, self._progress)
         rebalance = RebalanceRecord(self._generation, question.reason, self._members.tasks_of(question.members))

@@ -107,7 +107,7 @@ class Member:
     """Connection of its heartbeat process, which can end it."""
     running: dict[int, RunningWork] = attrs.field(factory=dict)
     """Number -> what it does now."""
-    last_told_ms: int = 0
+    last_told_ms: int = attrs.field(default=attrs.Factory(lambda self: self.last_heard_ms, takes_self=True))
     """When it last said something itself, not its heartbeat process."""
     ready: set[TaskId] = attrs.field(factory=set)
     """Those of its active tasks whose state it has brought up to date."""
@@ -167,6 +167,12 @@ class Member:
             if progress.counts(task, position):
                 self.positions[task] = position
                 return
+
+    def why_replaced(self, hello: Hello) -> str:
+        """Why it is none any more when a client of its name says hello."""
+        mine = self.hello
+        is_same = (hello.attempt, hello.host, hello.pid) == (mine.attempt, mine.host, mine.pid)
+        return "it has come back over another connection" if is_same else "a newer client has taken its name"
 
     def has_joined(self) -> ClientJoined:
         """The event that tells of its coming."""
@@ -228,6 +234,7 @@ class Member:
         """The coordinator has stood still for so long: what was said meanwhile is not heard yet."""
         if still_ms:
             self.last_heard_ms = min(self.last_heard_ms + still_ms, now_ms)
+            self.last_told_ms = min(self.last_told_ms + still_ms, now_ms)
             self.stops_since_ms = None if self.stops_since_ms is None else min(self.stops_since_ms + still_ms, now_ms)
             self.running = {
                 number: attrs.evolve(found, since_ms=min(found.since_ms + still_ms, now_ms))
@@ -268,20 +275,27 @@ class Member:
         oldest = self.oldest
         if oldest is not None and now_ms >= oldest.since_ms + limit_ms:
             return f"{self._why(oldest, limit_ms, processors)}, which is the limit max.poll.interval.ms"
+        if now_ms >= self.must_speak_by(options):
+            return f"its process runs, but nothing has come from it for {now_ms - self.last_told_ms} ms (max.poll.interval.ms)"
         if self.stops_since_ms is not None and now_ms >= self.must_stop_by(options):
             return "it does not stop"
         return ""
 
     def deadlines_ms(self, options: RuntimeOptions) -> list[int]:
         """When it is to be looked at, if it says nothing until then."""
-        deadlines = [self.last_heard_ms + options.session_timeout_ms + 1]
         limit_ms = options.max_poll_interval_ms
+        deadlines = [self.last_heard_ms + options.session_timeout_ms + 1]
         deadlines += (found.since_ms + min(found.patience_ms, limit_ms) for found in self.running.values())
+        deadlines.append(self.must_speak_by(options))
         if self.stops_since_ms is not None:
             deadlines.append(self.must_stop_by(options))
         elif self.leaves_because and not self.has_tasks:
             deadlines.append(self.leaves_by_ms)
         return deadlines
+
+    def must_speak_by(self, options: RuntimeOptions) -> int:
+        """When it has to have said something itself: its process may run, and be cut off or stand still in what is no task."""
+        return self.last_told_ms + max(options.max_poll_interval_ms, options.session_timeout_ms)
 
     def must_stop_by(self, options: RuntimeOptions) -> int:
         """When a client that was told to stop is not waited for any more.

@@ -17,8 +17,8 @@ from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress, SavedTask
 from task_assignor.runtime.machines.coordinator.repartitions import Repartitions, SubTopologyId
 from task_assignor.runtime.machines.coordinator.topic_news import TopicNews
-from task_assignor.runtime.machines.protocol import START, Change, Piece, Position, Recovery, position_of
-from task_assignor.runtime.machines.records import CommitRecord, Marker, TaskCommit, TaskSnapshot, part_path
+from task_assignor.runtime.machines.protocol import START, Change, Position, Recovery, position_of
+from task_assignor.runtime.machines.records import CommitRecord, Marker, Piece, TaskCommit, TaskSnapshot, part_path
 from task_assignor.sdk import TaskId
 
 _KEPT_GENERATIONS: Final = 64

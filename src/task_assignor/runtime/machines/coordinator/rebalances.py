@@ -8,6 +8,7 @@ import attrs
 import msgspec
 
 from task_assignor.group import AssignmentRejectedException
+from task_assignor.group.followups import FollowUps
 from task_assignor.runtime.machines.coordinator.members import Member, Members
 from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.coordinator.values import AskAssignor
@@ -49,6 +50,7 @@ class Rebalances:
         self._assignor = assignor
         self._options = options
         self._reasons: list[str] = []
+        self._followups = FollowUps(options.assignment_retry_ms)
         self._followup_ms: int | None = None
         self._retry_ms: int | None = None
         self._retries = 0
@@ -152,10 +154,10 @@ class Rebalances:
         self._retry_ms = now_ms + self._options.assignment_retry_ms
         return None
 
-    def take(self, question: Question, followup_ms: int | None) -> None:
+    def take(self, question: Question, followup_ms: int | None, now_ms: int) -> None:
         """There is an assignment: its reasons are settled; those that came up meanwhile stay."""
         self._reasons, self._retry_ms, self._retries = self._reasons[len(question.reasons) :], None, 0
-        self._followup_ms = followup_ms
+        self._followup_ms = self._followups.due_ms(followup_ms, now_ms)
 
     # What is told.
 

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.runtime.machines.checkpoint import SavedFile, SavedRepartition
-from task_assignor.runtime.machines.protocol import Piece
-from task_assignor.runtime.machines.records import FileRef, TaskCommit
+from task_assignor.runtime.machines.records import FileRef, Piece, TaskCommit
 from task_assignor.runtime.machines.topic_time import NO_TIME, TopicTime, Writers
 from task_assignor.sdk import TaskId
 
