@@ -39,7 +39,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Folders are added as they are: the links of editable installs in them do not count.
     (packages / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     python = folder / "bin" / "python"
-    asked = [str(python), "-c", "import attrs, polars, pyarrow; import task_assignor"]
+    asked = [str(python), "-E", "-c", "import attrs, polars, pyarrow; import task_assignor"]
     said = subprocess.run(asked, capture_output=True, text=True, check=False).stderr
     if "No module named 'task_assignor'" not in said:
         pytest.skip(f"the package is not installed as editable: {said}")

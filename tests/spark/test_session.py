@@ -31,7 +31,6 @@ from task_assignor.spark import (
     register_source,
     spark_session,
 )
-from task_assignor.spark.jobs import short_reason
 from task_assignor.spark.session import _forward, _master_problems, _require_master
 from task_assignor.spark.shipping import _archive, sent_function
 from task_assignor.spark.where import read_bootstrap
@@ -195,16 +194,6 @@ def test_a_master_that_can_do_it_has_no_problems(master: str) -> None:
 def test_a_master_that_does_not_answer_is_said_so_before_spark_is_asked(master: str, said: str) -> None:
     with pytest.raises(SparkSessionError, match=said):
         _require_master(master)
-
-
-def test_what_java_said_is_told_and_not_what_py4j_says_of_itself() -> None:
-    text = (
-        "An error occurred while calling None.a.B.\n: org.apache.spark.SparkException: Invalid URL: x\n\tat a.b(C:1)\n"
-    )
-    assert short_reason(text) == "Invalid URL: x"
-    cause = "Caused by: java.io.IOException: no way\n\tat a.b(C:2)\nCaused by: java.net.ConnectException: refused\n"
-    assert short_reason(text + cause) == "Invalid URL: x (java.net.ConnectException: refused)"
-    assert short_reason(f"{text}Caused by: java.io.IOException: URL: x\n") == "Invalid URL: x"
 
 
 @contextmanager

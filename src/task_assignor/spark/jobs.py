@@ -31,7 +31,8 @@ _TAKEN_AWAY: Final = "exited unrelated to the running tasks"
 OURS: Final = "task-assignor-"
 """Begins the names of the job groups of this package, whose failures are looked at by who has started them."""
 _LISTED_TASKS: Final = 10_000
-_PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", re.MULTILINE)
+_PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*(?:\nPlease .*)?", re.MULTILINE)
+"""With the line of advice that some of PySpark's own have."""
 _CAUSE: Final = "Caused by: "
 _JAVA_CLASS: Final = re.compile(r"^: (?:\w+\.)+[\w$]+: ")
 
@@ -224,7 +225,7 @@ def short_reason(text: str) -> str:
     found = _PYTHON_ERROR.findall(text)
     lines = text.strip().splitlines() or ["no reason given"]
     if found and "Traceback (most recent call last)" in text:
-        return str(found[-1])
+        return str(found[-1]).replace("\n", " ")
     if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:
         # What Py4J says of itself; what Java said comes after it, and why at the end.
         said = _JAVA_CLASS.sub("", lines[1])

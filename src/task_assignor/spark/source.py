@@ -33,7 +33,7 @@ from task_assignor.sdk.text import nearest, shown
 from task_assignor.spark.columns import arrow_schema, columns_not_in, described, spark_schema
 from task_assignor.spark.jobs import even_shares
 from task_assignor.spark.session import require_classic
-from task_assignor.spark.shipping import ship_package
+from task_assignor.spark.shipping import package_finder, ship_package
 
 FORMAT: Final = "task_assignor"
 BATCH_ROWS: Final = 100_000
@@ -304,6 +304,10 @@ class TaskAssignorSource(DataSource):
     def name(cls) -> str:
         """The name to use as format."""
         return FORMAT
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A stream is planned by a process of the driver to which Spark does not give the files that were sent to executors."""
+        return package_finder(), (type(self).__module__, type(self).__name__), self.__dict__
 
     def _rows(self) -> Rows:
         known = {option.lower() for option in _KNOWN}

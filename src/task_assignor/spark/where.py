@@ -54,8 +54,9 @@ def read_bootstrap(payload: bytes) -> ClientBootstrap:
         bootstrap: ClientBootstrap = pickle.loads(payload)
     except ModuleNotFoundError as error:
         raise ClientException(
-            f"The application needs a module that the executor on {socket.gethostname()} does not have: {error}. Maybe put it "
-            "beside the file of the application, give it to Spark (spark.sparkContext.addPyFile), or install it there."
+            f"The application needs a module that the executor on {socket.gethostname()} does not have: {error}. Maybe give "
+            "it to Spark (spark.sparkContext.addPyFile, spark-submit --py-files), or install it there. What is sent by itself is what the program's own "
+            "file defines; `task-assignor run FILE` sends the modules beside FILE, too."
         ) from None
     return bootstrap
 
