@@ -244,8 +244,10 @@ final class Peer {
                 out.write(ByteBuffer.allocate(4 + message.length).putInt(message.length).put(message).array());
                 out.flush();
                 final int length = in.readInt();
-                if (length < 0 || length > LONGEST_MESSAGE) {
-                    throw new Wire.WireException("what came is not a message of the bridge");
+                // A line that somebody prints may look like a length, of which nothing more would come.
+                if (length < 1 || length > LONGEST_MESSAGE || !Wire.isAnswer(nextByte())) {
+                    throw new Wire.WireException("what came is not a message of the bridge. Maybe what starts Python prints something: "
+                        + "its standard output is for answers only");
                 }
                 final byte[] answer = in.readNBytes(length);
                 if (answer.length < length) {
@@ -255,6 +257,13 @@ final class Peer {
             } catch (final EOFException ended) {
                 throw new IOException("Python ended without an answer");
             }
+        }
+
+        private int nextByte() throws IOException {
+            in.mark(1);
+            final int next = in.readUnsignedByte();
+            in.reset();
+            return next;
         }
 
         void close() {

@@ -44,6 +44,11 @@ final class Wire {
         return new Buffer().putByte(HELLO).putInt(PROTOCOL).putText(assignor).toBytes();
     }
 
+    /** Whether a message that begins so is one of Python's. */
+    static boolean isAnswer(final int kind) {
+        return kind == WELCOME || kind == ANSWER || kind == ERROR;
+    }
+
     /** The settings that the assignor declares, from the answer to hello. */
     static List<String> welcome(final byte[] message) throws WireException {
         final ByteBuffer in = opened(message, WELCOME);

@@ -93,6 +93,12 @@ def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
     assert "address unix:b.sock must be host:port or unix:/path" in rebalance(java, tmp_path, address="unix:b.sock")
 
 
+def test_what_is_printed_before_python_starts_is_no_length_of_an_answer(java: str, tmp_path: Path) -> None:
+    """It begins with a digit: Python was still starting, for ever."""
+    said = rebalance(java, tmp_path, command=f"sh -c 'echo 2026-01-01 starts; exec {SERVE}'")
+    assert said.count("what came is not a message of the bridge. Maybe what starts Python prints something") == ROUNDS
+
+
 def test_what_an_assignor_has_started_ends_with_a_python_that_is_killed(java: str, tmp_path: Path) -> None:
     """It was nobody's descendant then, and lived on for longer than the application."""
     (tmp_path / "plug.py").write_text(DIES)

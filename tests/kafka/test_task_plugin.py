@@ -471,7 +471,9 @@ def test_an_assignor_that_hangs_is_not_asked_again_at_once_by_members_that_did_n
         (given,) = plugin.answer(topics, [ConsumerMember("a", ("clicks",), plugin.tell())]).values()
         assert len(given.partitions) == 4
     (failure,) = plugin.failures
-    assert failure.startswith("The assignor Faulty did not answer within 0.2 s")
+    assert failure.startswith(
+        "The assignor Faulty did not answer within 0.2 s (tests.kafka.test_task_plugin.Faulty.assign, "
+    )
     # What the timer does a minute later.
     plugin._rejoin()
     plugin.answer(topics, [ConsumerMember("a", ("clicks",), plugin.tell())])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from task_assignor.sdk.text import place_in
 
 _Answer = TypeVar("_Answer")
 
@@ -15,7 +18,7 @@ class _GivenUp(BaseException):
 
 
 class GivenUpError(Exception):
-    """The code did not come back in time."""
+    """The code did not come back in time; the message says where it was, and is the end of a sentence about it."""
 
 
 class Limited(Generic[_Answer]):
@@ -74,11 +77,19 @@ class Limited(Generic[_Answer]):
             BaseException: what the call raised.
         """
         self._thread.join(limit_s)
+        where = self._where()
         if self.give_up():
-            raise GivenUpError(f"no answer within {limit_s:g} s")
+            raise GivenUpError(f"did not answer within {limit_s:.3g} s{where}")
         if self._failure is not None:
             raise self._failure
         return self._returned[0]
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 (there is no other way to see it)
+        # Who waits for an event or another thread is what is of interest.
+        while frame is not None and frame.f_globals.get("__name__") == "threading":
+            frame = frame.f_back
+        return "" if frame is None else f" ({place_in(frame, frame.f_lineno)})"
 
     def give_up(self) -> bool:
         """Nobody wants the answer any more: end the thread, if what runs in it lets itself be ended.

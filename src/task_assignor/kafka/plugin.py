@@ -256,11 +256,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._timer.start()
 
     def _note_failure(self, error: BaseException, orphans: str) -> None:
-        what = (
-            f"The {self._decider} did not answer within {self._limit_s:.3g} s"
-            if isinstance(error, GivenUpError)
-            else self._what_failed(error)
-        )
+        what = f"The {self._decider} {error}" if isinstance(error, GivenUpError) else self._what_failed(error)
         again = (
             "at the next rebalance (after attach(consumer) it would be sooner)"
             if self._ask_to_rejoin is None

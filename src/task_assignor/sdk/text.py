@@ -6,6 +6,7 @@ import difflib
 import re
 import reprlib
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 from task_assignor.sdk.hidden import visible
@@ -122,9 +123,13 @@ def failure_at(error: BaseException) -> str:
     trace, place = error.__traceback__, ""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-        code = trace.tb_frame
-        place = f" ({code.f_globals.get('__name__')}.{code.f_code.co_qualname}, line {trace.tb_lineno})"
+        place = f" ({place_in(trace.tb_frame, trace.tb_lineno)})"
     return failure(error) + place
+
+
+def place_in(frame: FrameType, line: int) -> str:
+    """A place in somebody else's code: its function and the line."""
+    return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}, line {line}"
 
 
 def said(error: BaseException) -> str:
