@@ -498,7 +498,7 @@ def advice_on_loss(*, hangs: bool) -> str:
     """What to do about a task that takes its clients with it."""
     if hangs:
         return "Maybe it waits for what does not come; else allow for more time or try a smaller max_batch_rows."
-    return "Maybe out of memory: try a smaller max_batch_rows; or something ends its process: see the client's own messages."
+    return "Maybe out of memory: try a smaller max_batch_rows; or something ends its process, or its connection: see the client's own messages."
 
 
 def error_of(failure: TaskFailure, client: str) -> StreamsException:
