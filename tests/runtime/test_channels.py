@@ -268,11 +268,14 @@ def test_connections_that_are_refused_are_told_once_and_then_counted(
 
     def look() -> str:
         caplog.clear()
-        socket.create_connection(("127.0.0.1", server.port)).close()
+        with socket.create_connection(("127.0.0.1", server.port)) as sock:
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(100):
+                pass
         assert refused.acquire(timeout=60)
         return caplog.text
 
-    assert "A connection from 127.0.0.1 was refused: " in look()
+    assert "A connection from 127.0.0.1 was refused: the other side has closed it before" in look()
     assert [look(), look()] == ["", ""]
     monkeypatch.setattr(transport, "_TOLD_EVERY_S", 0.0)
     assert "(and 2 others since that was last said)" in look()

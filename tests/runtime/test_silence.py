@@ -26,7 +26,7 @@ from task_assignor.runtime.machines.client.values import (
 from task_assignor.runtime.machines.coordinator.members import Member
 from task_assignor.runtime.machines.coordinator.values import FromClient
 from task_assignor.runtime.machines.events import ClientLost
-from task_assignor.runtime.machines.protocol import Heard, Heartbeat, Hello, Permit, ToClient, Welcome
+from task_assignor.runtime.machines.protocol import Heard, Heartbeat, Hello, Permit, Refused, ToClient, Welcome
 from task_assignor.runtime.shells import transport
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.server import CoordinatorServer
@@ -113,6 +113,25 @@ def test_a_run_goes_on_although_a_connection_brings_nothing_any_more(to_client: 
     noticed = {"it has come back over another connection", "connection closed"}
     assert set(told) <= noticed | {"its process runs, but nothing has come from it for 3000 ms (max.poll.interval.ms)"}
     assert told
+
+
+def test_what_a_client_said_over_a_connection_that_it_has_given_up_does_not_end_it() -> None:
+    """A proxy may bring it when the client has joined again long since: it was taken for another client of its name then."""
+    world = World(7, faults=0, clients=2)
+    client, members = world.clients[0], world.coordinator.members
+
+    def join() -> Member:
+        while client.connection is None or (found := members.find(client.connection.number)) is None:
+            world.step()
+        return found
+
+    former = join()
+    world.lose_connection(client)
+    member = join()
+    world.tell(FromClient(former.connection, former.hello, world.now_ms))
+    assert members.with_id(member.member_id) is member
+    refused = Refused("the client has come back over another connection since", may_rejoin=False)
+    assert refused in world.connections[former.connection - 1].to_client
 
 
 def test_heartbeats_are_answered_although_the_coordinator_itself_stands_still() -> None:

@@ -177,7 +177,9 @@ class Channel(Generic[T]):
             else:
                 answer_challenge(self._connection, authkey)
                 deliver_challenge(self._connection, authkey)
-        except (AuthenticationError, EOFError, ValueError, AssertionError) as error:
+        except EOFError as error:
+            raise OSError("the other side has closed it before it has shown that it knows the secret") from error
+        except (AuthenticationError, ValueError, AssertionError) as error:
             raise OSError(f"the other side does not know the secret ({type(error).__name__}: {error})") from error
         self._set_timeout(0.0)
 

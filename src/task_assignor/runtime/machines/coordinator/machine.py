@@ -284,7 +284,7 @@ class Coordinator:
         if self._members.find(connection) is not None:
             what = f"a second hello over connection {connection}"
             raise InvalidTransitionException("The coordinator", self.phase.value, what, self._story.told())
-        problem = "the run is over" if self._lifetime.is_over else self._members.what_is_wrong_with(hello)
+        problem = "the run is over" if self._lifetime.is_over else self._members.what_is_wrong_with(hello, connection)
         if problem:
             yield SendToClient(connection, Refused(problem, may_rejoin=False))
             yield CloseConnection(connection)

@@ -170,9 +170,14 @@ class Member:
 
     def why_replaced(self, hello: Hello) -> str:
         """Why it is none any more when a client of its name says hello."""
+        return (
+            "it has come back over another connection" if self.is_same(hello) else "a newer client has taken its name"
+        )
+
+    def is_same(self, hello: Hello) -> bool:
+        """The member's own process says hello, once more."""
         mine = self.hello
-        is_same = (hello.attempt, hello.host, hello.pid) == (mine.attempt, mine.host, mine.pid)
-        return "it has come back over another connection" if is_same else "a newer client has taken its name"
+        return (hello.client, hello.attempt, hello.host, hello.pid) == (mine.client, mine.attempt, mine.host, mine.pid)
 
     def has_joined(self) -> ClientJoined:
         """The event that tells of its coming."""
@@ -380,11 +385,14 @@ class Members:
         """The task's active owner; None: nobody at the moment."""
         return self._owners.get(task)
 
-    def what_is_wrong_with(self, hello: Hello) -> str:
+    def what_is_wrong_with(self, hello: Hello, connection: int) -> str:
         """Why a client cannot be a member; "": it can."""
         if hello.run_id != self._run_id:
             return f"the client belongs to another run ({hello.run_id}, not {self._run_id})"
         for member in self:
+            if member.is_same(hello) and member.connection > connection:
+                # Something between has kept it for long.
+                return "the client has come back over another connection since"
             if member.hello.process_id == hello.process_id and member.name != hello.client:
                 return f"{named('client', member.name)} has the same process id ({hello.process_id})"
         return ""
@@ -493,7 +501,8 @@ def advice_on_loss(*, hangs: bool) -> str:
     # How a process ends is known only when its connection has been closed for a while.
     return (
         "The warnings before say how its process ended: SIGKILL is mostly for want of memory, try a smaller max_batch_rows; SIGSEGV or "
-        "SIGABRT is a crash in a library, or a processor that writes into the memory of its rows. Else see the client's own messages."
+        "SIGABRT is a crash in a library, or a processor that writes into the memory of its rows. Where they say nothing, its connection "
+        "may have ended: see the client's own messages."
     )
 
 
