@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,8 @@ print(type(source).__name__, source.options["topic"])
 
 def test_the_source_of_a_stream_finds_the_package_where_nobody_has_sent_it(bare_python: Path) -> None:
     """Spark plans streams in such a process, in the driver; it has batches planned where files that were sent are found."""
-    source = cloudpickle.dumps(TaskAssignorSource({"topics_root": "topics", "topic": "shown"}))
+    dumps: Callable[[object], bytes] = cloudpickle.dumps
+    source = dumps(TaskAssignorSource({"topics_root": "topics", "topic": "shown"}))
 
     done = subprocess.run([str(bare_python), "-E", "-c", LOADS], input=source, capture_output=True, check=False)
 
