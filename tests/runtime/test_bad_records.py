@@ -137,6 +137,19 @@ def _context(policy: LeftOut, processor: type[Processor]) -> TaskContext:
     return context
 
 
+@pytest.mark.parametrize("error", [ImportError, MemoryError])
+def test_what_is_no_fault_of_a_record_leaves_none_out(error: type[Exception]) -> None:
+    """A module that is missing where a client runs would make all records bad ones."""
+
+    class Fails(RecordProcessor):
+        def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> None:
+            raise error
+
+    context = _context("skip", Fails)
+    with pytest.raises(error):
+        Fails().process_batch({"orders": ROWS}, context)
+
+
 def test_a_row_that_does_not_fit_its_schema_is_found(caplog: pytest.LogCaptureFixture) -> None:
     """Of all rows together Arrow only says that one does not fit."""
     context = _context("skip", OneOutput)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterable
@@ -19,16 +21,16 @@ _lock: Final = threading.Lock()
 
 
 def ship_package(spark: SparkSession) -> None:
-    """Send the package's modules to the executors of a session, once; those of local mode have them.
+    """Send the package's modules to the executors of a session, once; those of local mode have them, if they run our own Python.
 
     What the package needs (the extra `runtime`) must be installed there.
 
     Args:
         spark: a classic session.
     """
-    if is_local(spark):
-        return
     context = spark.sparkContext
+    if is_local(spark) and _is_ours(context.pythonExec):
+        return
     with _lock:
         if context.applicationId not in _shipped:
             # It goes with Spark's JVM, however this process ends.
@@ -83,6 +85,12 @@ def package_finder() -> Callable[[str, str], Any]:
         return object.__new__(found)
 
     return make
+
+
+def _is_ours(python: str) -> bool:
+    """Whether that Python is of the environment of this one, under whatever name: `python3` beside `python`."""
+    found = shutil.which(python)
+    return found is not None and Path(found).parent.resolve() == Path(sys.executable).parent.resolve()
 
 
 def _archive(folder: Path) -> Path:

@@ -19,8 +19,8 @@ from task_assignor.sdk.text import shown
 _Mark: TypeAlias = tuple[int, dict[str, int]]
 _Made: TypeAlias = tuple[str, int, list[Mapping[str, Any]], tuple[_Mark, _Mark] | None]
 """Source and row of a record, the rows that came of it, and between which marks it forwarded or counted something, if it did."""
-NOT_OF_A_RECORD: Final = (MemoryError, ProcessorStateException, TaskCorruptedException)
-"""What `process` may raise for no fault of its record: another try may have more luck, and nothing is left out."""
+NOT_OF_A_RECORD: Final = (ImportError, MemoryError, ProcessorStateException, TaskCorruptedException)
+"""What `process` may raise for no fault of its record: another try, or one where a module is, may have more luck, and nothing is left out."""
 
 
 class Processor(ABC):
