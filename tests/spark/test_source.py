@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import pickle
 import shutil
 import socket
 import struct
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
 import pytest
-from pyspark.serializers import SpecialLengths
+from pyspark.serializers import CPickleSerializer, SpecialLengths
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.python_streaming_source_runner import INITIAL_OFFSET_FUNC_ID
@@ -252,7 +251,8 @@ def test_a_stream_that_is_stopped_leaves_no_traceback(tmp_path: Path, moment: st
 
             assert hear() == runner.pid
             tell("{}.{}".format(*sys.version_info).encode(), folder.encode(), 0)
-            tell(pickle.dumps(found), found.schema().json().encode(), 1_000)
+            pickled: bytes = CPickleSerializer().dumps(found)  # type: ignore[no-untyped-call]
+            tell(pickled, found.schema().json().encode(), 1_000)
             assert hear() == 0
             if moment == "in an error":
                 shutil.rmtree(tmp_path / "numbers")
