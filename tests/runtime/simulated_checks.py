@@ -28,7 +28,7 @@ from task_assignor.runtime.machines.records import CommitRecord
 from task_assignor.runtime.run_folder.commits import CommitLog
 from task_assignor.sdk import StreamsException, TaskId
 from tests.runtime.simulated_outputs import check_outputs
-from tests.runtime.simulated_work import RUN, Connection, lineage_of
+from tests.runtime.simulated_work import RUN, Connection, Nowhere, lineage_of
 
 if TYPE_CHECKING:
     from tests.runtime.simulation import World
@@ -207,7 +207,9 @@ def check_states(world: World, question: AskAssignor) -> None:
         connection = world.connections[member.connection - 1]
         client = connection.client
         # Of one that was killed, perhaps with its disk, the coordinator has not heard yet.
-        is_current = client.is_alive and connection is client.connection
+        # Nor of what nobody brings to it.
+        is_heard = not isinstance(connection.to_coordinator, Nowhere)
+        is_current = client.is_alive and connection is client.connection and is_heard
         if not is_current or client.jobs or connection.to_coordinator or connection.to_client:
             continue
         # Of the tasks that it has it goes on to tell.
