@@ -161,7 +161,8 @@ def test_a_missing_topic_is_told_with_those_that_are_there(tmp_path: Path, monke
     write_topic(tmp_path, "flights", ROWS, partitions=1, key=["key"])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        TopicException, match=f"no topic 'flight' in {re.escape(str(tmp_path))}/topics; the topics there: none"
+        TopicException,
+        match=f"no topic 'flight' in {re.escape(str(tmp_path))}/topics; the topics there: none, and no such folder",
     ):
         Topic.open("topics", "flight")
     with pytest.raises(TopicException, match=r"no topic 'flight' in .*; the topics there: flights"):

@@ -333,8 +333,8 @@ def _master_problems(master: str, clients: int, cpus: int = 1, what: str = "clie
     if count < clients:
         share = f" of {cpus} cores each ({_TASK_CPUS})" if cpus > 1 else ""
         problems.append(
-            f"The master {master} has {counted(count, 'slot')}{share}, and {clients} {what} need a slot each for as long as they "
-            "run (one more leaves room for other Spark jobs)."
+            f"The master {master} has {counted(count, 'slot')}{share}, and {clients} {what} need a slot each at the same "
+            "time (one more leaves room for other Spark jobs)."
         )
     if int(match["failures"] or 1) == 1:
         problems.append(
@@ -549,6 +549,8 @@ def _start_quietly(conf: SparkConf) -> Any:
 
 
 def _raise_not_started(said: str, error: Exception) -> NoReturn:
+    if "UnknownHostException" in said:
+        said += " Maybe give this machine's name an address (in /etc/hosts), or set SPARK_LOCAL_IP=127.0.0.1."
     raise SparkSessionError(f"Spark did not start. It said: {said.strip()}") from error
 
 

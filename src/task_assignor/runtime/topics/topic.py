@@ -481,7 +481,8 @@ def _read_version(root: str | Path, name: str, expected_id: str | None) -> Topic
     try:
         version = newest_version(storage, name)
     except FileNotFoundError:
-        known = ", ".join(list_topics(root)) or "none"
+        is_there = is_url(str(root)) or Path(root).is_dir()
+        known = ", ".join(list_topics(root)) or ("none" if is_there else "none, and no such folder")
         place = storage.locate(f"{name}/versions")
         why = ""
         if _has_files(storage, name):
