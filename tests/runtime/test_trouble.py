@@ -270,7 +270,7 @@ if __name__ == "__main__":
     assert time.monotonic() - begin < 40
 
 
-def test_an_assignor_that_never_decides_is_given_up(tmp_path: Path) -> None:
+def test_an_assignor_that_never_decides_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = attrs.evolve(QUICK, assignor_timeout_ms=300)
     config = settings(task_assignor_class=f"{trouble.__name__}.HangingAssignor")
     with pytest.raises(
@@ -281,6 +281,7 @@ def test_an_assignor_that_never_decides_is_given_up(tmp_path: Path) -> None:
     while any(thread.name == "assignor" for thread in threading.enumerate()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert "assignor" not in {thread.name for thread in threading.enumerate()}
+    assert "is given up; it was at tests.runtime.trouble.HangingAssignor.assign, line " in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -77,19 +77,20 @@ class Limited(Generic[_Answer]):
             BaseException: what the call raised.
         """
         self._thread.join(limit_s)
-        where = self._where()
+        where = self.where()
         if self.give_up():
-            raise GivenUpError(f"did not answer within {limit_s:.3g} s{where}")
+            raise GivenUpError(f"did not answer within {limit_s:.3g} s" + (f" ({where})" if where else ""))
         if self._failure is not None:
             raise self._failure
         return self._returned[0]
 
-    def _where(self) -> str:
+    def where(self) -> str:
+        """The function and the line that runs now; "": none."""
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 (there is no other way to see it)
         # Who waits for an event or another thread is what is of interest.
         while frame is not None and frame.f_globals.get("__name__") == "threading":
             frame = frame.f_back
-        return "" if frame is None else f" ({place_in(frame, frame.f_lineno)})"
+        return "" if frame is None else place_in(frame, frame.f_lineno)
 
     def give_up(self) -> bool:
         """Nobody wants the answer any more: end the thread, if what runs in it lets itself be ended.

@@ -241,8 +241,7 @@ class CoordinatorServer:
             self._refuse_markers(announce)
             raise
         finally:
-            if self._deciding is not None:
-                self._deciding.give_up()
+            self._give_up_question()
             with self._waits.during(f"the last checkpoint, in {commits.address}"):
                 self._checkpoints.shutdown()
             if growing is not None:
@@ -352,6 +351,12 @@ class CoordinatorServer:
             self._events.put(AssignorAnswered(outcome, self._clock.now_ms()))
 
         self._deciding = decide(leader, question, answer)
+
+    def _give_up_question(self) -> None:
+        where = "" if self._deciding is None else self._deciding.where()
+        if self._deciding is not None and self._deciding.give_up() and where:
+            # Nobody can look into its thread later.
+            _log.warning("What the assignor was asked is given up; it was at %s.", where)
 
     # Connections.
 
