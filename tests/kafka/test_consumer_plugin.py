@@ -326,8 +326,8 @@ def test_when_a_failed_assignor_is_asked_again_is_said_as_it_will_be(is_attached
     plugin.answer(GroupTopics({"clicks": 4}), [ConsumerMember("a", ("clicks",))])
     plugin.tell()
     (said,) = plugin.failures
-    assert ("it is asked again in 60 s" in said) is is_attached
-    assert ("it is asked again at the next rebalance" in said) is not is_attached
+    assert ("the assignor is asked again in 60 s" in said) is is_attached
+    assert ("the assignor is asked again at the next rebalance" in said) is not is_attached
 
 
 class FaultySticky(StickyAssignor):
