@@ -326,12 +326,7 @@ class KeyValueStore(Store):
         return pa.concat_tables(tables) if tables else self._table([], [])
 
     def _blocks(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        recent = dict(self._recent)
-        there = (item for item in self._rows.items() if item[0] not in recent) if recent else self._rows.items()
-        new = sorted((key, value) for key, value in recent.items() if value is not None)
-        items = heapq.merge(there, new, key=itemgetter(0)) if new else there
-        while block := list(islice(items, _BLOCK_ROWS)):
-            yield block
+        yield from _pieces(self._rows.items(), dict(sorted(self._recent.items())), _BLOCK_ROWS, reverse=False)
 
     def _records(self, blocks: Iterable[list[tuple[bytes, bytes]]]) -> Iterator[tuple[Hashable, dict[str, Any]]]:
         for block in blocks:
@@ -382,16 +377,7 @@ class KeyValueStore(Store):
         # None of them is ever taken away before all are.
         bring_in(order, list(islice(recent, len(order), None)))
         changes = {key: recent[key] for key in some_of(order, first, end, reverse=reverse)}
-        there = self._rows.between(first, end, reverse=reverse)
-        items = there
-        if changes:
-            kept = (item for item in there if item[0] not in changes)
-            new = ((key, value) for key, value in changes.items() if value is not None)
-            items = heapq.merge(kept, new, key=itemgetter(0), reverse=reverse)
-        rows = _FIRST_ROWS
-        while block := list(islice(items, rows)):
-            yield block
-            rows = min(2 * rows, _BLOCK_ROWS)
+        yield from _pieces(self._rows.between(first, end, reverse=reverse), changes, _FIRST_ROWS, reverse=reverse)
 
     # Changes.
 
@@ -556,3 +542,17 @@ class KeyValueStore(Store):
     def _table(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.Table:
         columns = [*self._keys.decode(keys), *self._value_table(values).columns]
         return pa.table(columns, schema=self._schema)
+
+
+def _pieces(
+    there: Iterator[tuple[bytes, bytes]], changes: Mapping[bytes, Change], rows: int, *, reverse: bool
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Rows with changes that are in the same order, in pieces: so many first, then more and more."""
+    items: Iterator[tuple[bytes, bytes]] = there
+    if changes:
+        kept = (item for item in there if item[0] not in changes)
+        new = ((key, value) for key, value in changes.items() if value is not None)
+        items = heapq.merge(kept, new, key=itemgetter(0), reverse=reverse)
+    while piece := list(islice(items, rows)):
+        yield piece
+        rows = min(2 * rows, _BLOCK_ROWS)
