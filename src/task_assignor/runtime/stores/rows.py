@@ -17,8 +17,8 @@ IN_MEMORY: Final = "memory"
 ON_DISK: Final = "rocksdb"
 """How a store has saved its rows (`SavedStore.kind`)."""
 _ROWS_AT_ONCE: Final = 1 << 16
-_FEW: Final = 16
-"""So many keys find their places one by one; more are sorted, or looked for, with all others."""
+_FEW: Final = 512
+"""So many keys find their places one by one (a hundred of a million: 30 ms); more are sorted, or looked for, with all others (four thousand: 0.3 s)."""
 
 
 def changes_in(saved: SavedStore, folder: Path, store: str) -> Iterator[dict[bytes, Change]]:
