@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import KeyValueStore, KeyValueStoreSpec, StoreException
 from task_assignor.runtime.errors import TaskCorruptedException
+from task_assignor.runtime.stores import rows
 
 VALUE = pa.schema([("n", pa.int64())])
 TEXT = pa.schema([("k", pa.string())])
@@ -41,8 +43,16 @@ def keys(found: Iterator[tuple[Hashable, dict[str, Any]]]) -> list[Hashable]:
     [(TEXT, _LETTERS), (NUMBER, _NUMBERS), (TWO, st.tuples(_LETTERS, _NUMBERS))],
     ids=["text", "number", "two"],
 )
-@given(data=st.data())
-def test_neighbours_are_those_of_a_dictionary(schema: pa.Schema, one: Any, on_disk: bool, data: st.DataObject) -> None:
+@given(data=st.data(), few=st.sampled_from([0, rows._FEW]))
+def test_neighbours_are_those_of_a_dictionary(
+    schema: pa.Schema, one: Any, on_disk: bool, data: st.DataObject, few: int
+) -> None:
+    """Keys are brought into their order one by one, or all at once."""
+    with mock.patch.object(rows, "_FEW", few):
+        _check_neighbours(schema, one, on_disk, data)
+
+
+def _check_neighbours(schema: pa.Schema, one: Any, on_disk: bool, data: st.DataObject) -> None:
     store = store_of(schema, on_disk)
     model: dict[Any, int] = {}
     kept: dict[Any, int] = {}
@@ -91,6 +101,26 @@ def test_many_neighbours_come_in_pieces(on_disk: bool) -> None:
     assert keys(store.range()) == list(range(2_000))
     assert keys(store.range(10, 1_500, reverse=True)) == list(range(1_500, 9, -1))
     assert next(store.range(700))[0] == 700
+    store.close()
+
+
+@WHERE
+@pytest.mark.parametrize("few", [0, rows._FEW])
+def test_keys_that_come_and_go_later_are_in_order(on_disk: bool, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, or all at once."""
+    monkeypatch.setattr(rows, "_FEW", few)
+    store = store_of(NUMBER, on_disk)
+    expected = set(range(0, 100, 3))
+    store.put_table(pa.table({"k": sorted(expected), "n": [0] * len(expected)}))
+    for batch in range(4):
+        store.drain_changes()
+        store.keep(str(batch))
+        assert keys(store.range(5, 95)) == sorted(key for key in expected if 5 <= key <= 95)
+        new, gone = set(range(batch, 100, 7)), set(range(0, 100, 5 + batch))
+        store.put_table(pa.table({"k": sorted(new), "n": [batch] * len(new)}))
+        store.delete_table(pa.table({"k": sorted(gone)}))
+        expected = (expected | new) - gone
+        assert keys(store.range(5, 95)) == sorted(key for key in expected if 5 <= key <= 95)
     store.close()
 
 
