@@ -346,6 +346,17 @@ def test_a_child_that_hangs_ends_when_nobody_waits_any_more(child: Child) -> Non
     assert b"Timeout" in child.process.communicate()[1]
 
 
+def test_a_child_that_hangs_says_where_while_somebody_waits(child: Child) -> None:
+    """Java kills it at the end of its wait, and nobody knew where it had been."""
+    child.ask(hello("bad.Hangs"))
+    child.send(question(timeout_ms=2_000))
+    assert child.process.stderr is not None
+    while b"has not decided" not in (line := child.process.stderr.readline()):
+        assert line
+    assert b"for 1000 ms" in line
+    assert b"It is in bad.Hangs.assign, line " in line
+
+
 def test_a_child_that_is_busy_ends_with_its_input(child: Child) -> None:
     child.ask(hello("bad.Hangs"))
     child.send(question(timeout_ms=10_000_000))

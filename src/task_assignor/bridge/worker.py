@@ -10,7 +10,7 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -31,7 +31,7 @@ from task_assignor.sdk.assignor_classes import find_assignor_class
 from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure_at, perhaps_inexact, said
+from task_assignor.sdk.text import failure_at, perhaps_inexact, place_of_thread, said
 from task_assignor.validation.measures import measure
 
 logger = logger_of(__name__)
@@ -165,12 +165,10 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None, shar
     worker = Worker(allowed)
     while (message := messages.get()) is not _ENDED:
         timeout_ms = _timeout_ms(message)
-        if timeout_ms:
-            faulthandler.dump_traceback_later(timeout_ms / 1000 + _GRACE_S, exit=True, file=shared.errors)
         try:
-            reply = worker.answer(message)
+            with _clocks(timeout_ms, shared) if timeout_ms else contextlib.nullcontext():
+                reply = worker.answer(message)
         finally:
-            faulthandler.cancel_dump_traceback_later()
             shared.renew()
         reader.answered += 1
         # Nobody may be there any more.
@@ -178,6 +176,27 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None, shar
             sink.write(struct.pack(">i", len(reply)) + reply)
             sink.flush()
     return not reader.is_strange
+
+
+@contextlib.contextmanager
+def _clocks(timeout_ms: int, shared: _Shared) -> Iterator[None]:
+    """Half-way it says where the assignor is: whoever asked kills a child that is late, and nobody would learn it then."""
+    half = threading.Timer(timeout_ms / 2000, _tell_place, (threading.get_ident(), timeout_ms))
+    half.daemon = True
+    half.start()
+    faulthandler.dump_traceback_later(timeout_ms / 1000 + _GRACE_S, exit=True, file=shared.errors)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        half.cancel()
+
+
+def _tell_place(thread: int, timeout_ms: int) -> None:
+    logger.warning(
+        "The assignor has not decided for %d ms, half of what Java waits (%stimeout.ms or a third of session.timeout.ms). It is in %s.",
+        *(timeout_ms // 2, PREFIX, place_of_thread(thread)),
+    )
 
 
 def _timeout_ms(message: bytes) -> int:

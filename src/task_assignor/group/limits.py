@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from task_assignor.sdk.text import place_in
+from task_assignor.sdk.text import place_of_thread
 
 _Answer = TypeVar("_Answer")
 
@@ -86,11 +85,7 @@ class Limited(Generic[_Answer]):
 
     def where(self) -> str:
         """The function and the line that runs now; "": none."""
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 (there is no other way to see it)
-        # Who waits for an event or another thread is what is of interest.
-        while frame is not None and frame.f_globals.get("__name__") == "threading":
-            frame = frame.f_back
-        return "" if frame is None else place_in(frame, frame.f_lineno)
+        return place_of_thread(self._thread.ident)
 
     def give_up(self) -> bool:
         """Nobody wants the answer any more: end the thread, if what runs in it lets itself be ended.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
+import sys
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any
@@ -130,6 +131,15 @@ def failure_at(error: BaseException) -> str:
 def place_in(frame: FrameType, line: int) -> str:
     """A place in somebody else's code: its function and the line."""
     return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}, line {line}"
+
+
+def place_of_thread(ident: int | None) -> str:
+    """The place that a thread is at now, past the waiting itself; "": there is no such thread, or it runs no Python."""
+    frame = sys._current_frames().get(ident or 0)  # noqa: SLF001 (there is no other way to see it)
+    # Who waits for an event or another thread is what is of interest.
+    while frame is not None and frame.f_globals.get("__name__") == "threading":
+        frame = frame.f_back
+    return "" if frame is None else place_in(frame, frame.f_lineno)
 
 
 def said(error: BaseException) -> str:
