@@ -22,7 +22,7 @@ _SECRET_KEYS: Final = (
 """Of type password in Kafka, the last one in its schema registry's clients, although their names do not say so; also
 behind a prefix such as `main.consumer.`."""
 # What a misspelt `sasl.jaas.config` holds, or an address with a password in it.
-_SECRET_VALUE: Final = re.compile(r"(password|secret)\s*=|://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
+_SECRET_VALUE: Final = re.compile(r"(?:password|secret)\s*=\s*[\"']?([^\"';]*)|://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
 
 
 class _Hidden:
@@ -66,13 +66,24 @@ def without_secrets(text: str, settings: Mapping[Any, object]) -> str:
     Examples:
         >>> without_secrets("bad key: KEY 1 END", {"my.key": "KEY\n1\nEND\n"})
         'bad key: [hidden]'
+        >>> without_secrets("no user me/it", {"sasl.jaas.config": 'PlainLoginModule required username="me" password="it";'})
+        'no user me/[hidden]'
     """
     secrets = {
-        form for key, value in settings.items() if visible(str(key), value) is HIDDEN for form in _forms(str(value))
+        form
+        for key, value in settings.items()
+        if visible(str(key), value) is HIDDEN
+        for secret in (str(value), *_inside(str(value)))
+        for form in _forms(secret)
     }
     for secret in sorted(secrets - {""}, key=len, reverse=True):
         text = text.replace(secret, repr(HIDDEN))
     return text
+
+
+def _inside(value: str) -> Iterator[str]:
+    """The passwords in the value of a setting that has more than these in it."""
+    return (secret for found in _SECRET_VALUE.finditer(value) for secret in found.groups() if secret)
 
 
 def _forms(secret: str) -> tuple[str, ...]:
