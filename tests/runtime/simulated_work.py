@@ -89,6 +89,11 @@ class Connection:
         return self.accepted and not self.is_open and not self.reported and is_told
 
     @property
+    def reaches_client(self) -> bool:
+        """What the coordinator says comes to the client's side."""
+        return self.is_open and not isinstance(self.to_client, Nowhere)
+
+    @property
     def is_done(self) -> bool:
         """Nothing more comes, to either side."""
         return not (self.is_open or self.is_lost or (self.accepted and self.to_coordinator))

@@ -306,8 +306,8 @@ class World:
                 actions.append(partial(self.faults_that.resume, client))
                 continue
             if client.is_deaf:
-                # Where nobody listens to its heartbeats, it should have joined again; that is waited for in vain.
-                if client.heartbeats is None or not client.heartbeats.is_open:
+                # Where nobody can end it over its heartbeats, it should have joined again; that is waited for in vain.
+                if client.heartbeats is None or not client.heartbeats.reaches_client:
                     actions.append(partial(self.kill, client))
                 continue
             is_late = not client.connection and (client.hanging or client.slow)
