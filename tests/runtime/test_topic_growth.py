@@ -41,6 +41,29 @@ def numbers_of(topic: Topic) -> list[int]:
     )
 
 
+# Seen later on other hosts.
+
+
+def test_rows_that_somebody_has_seen_are_looked_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a host keeps lists of names for some time, its clients said that rows were missing, and the run ended."""
+    reader = write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    list_now, before = LocalStorage.list, LocalStorage(tmp_path).list("t/versions")
+    lists = [before] * 3
+    append_topic(tmp_path, "t", ROWS.slice(1, 1))
+    monkeypatch.setattr(
+        LocalStorage, "list", lambda storage, folder="": lists.pop() if lists else list_now(storage, folder)
+    )
+    assert reader.fetch(0, 0, 2).rows.column("n").to_pylist() == [0, 1]
+    assert not lists
+
+
+def test_rows_that_never_come_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_SEEN_LATER_S", 0.2)
+    reader = write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    with pytest.raises(CorruptLogException, match=r"offsets 0 to 1 were asked for, but .* hold only 1 of these 2 rows"):
+        reader.fetch(0, 0, 2)
+
+
 # Appended to very often.
 
 

@@ -35,6 +35,9 @@ from task_assignor.sdk.text import is_name, is_url, shown
 
 _LOOK_INSIDE_S: Final = 1.0
 """So long a version is taken for the one that it was, by its number alone, where names do not tell which topic is there."""
+_SEEN_LATER_S: Final = 5.0
+"""So long rows that somebody else has seen are looked for: other hosts keep lists of names for a second or some (SMB, FUSE)."""
+_LOOK_AGAIN_S: Final = 0.05
 _OPEN_FILES: Final = 2
 """Files of a partition that are kept open. In an object store that is memory: two readers are served, and no more held."""
 
@@ -360,7 +363,15 @@ class Topic:
         return found if len(slices) == 1 else reencoded(found)
 
     def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:  # noqa: ARG002 (part of the protocol)
-        """`read` with the offsets, which have no gaps here."""
+        """`read` with the offsets, which have no gaps here.
+
+        Who asks for rows knows that they are there. A file system that is shared may show them here a moment later.
+        """
+        until = time.monotonic() + _SEEN_LATER_S
+        while end > self._version.ends[partition] and time.monotonic() < until:
+            self.refresh()
+            if end > self._version.ends[partition]:
+                time.sleep(_LOOK_AGAIN_S)
         return Fetched(self.read(partition, start, end), range(start, max(start, end)))
 
     def _slices(self, partition: int, start: int, end: int) -> Iterator[pa.Table]:
