@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
 
@@ -26,6 +27,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.rows import to_table
 from task_assignor.sdk import ConfigException
 from tests.runtime.support import application, count_topology
 
@@ -82,6 +84,15 @@ def test_what_makes_a_processor_and_returns_nothing_is_told_so(tmp_path: Path) -
     topology = Topology(SubTopology("none", "left", lambda: None))  # type: ignore[arg-type, return-value]
     with pytest.raises(ProcessorException, match="the processor must give a Processor, but gave None"):
         application(tmp_path, topology, clients=1).run()
+
+
+def test_tables_by_the_names_of_outputs_are_not_taken_for_a_row() -> None:
+    """It was said that Arrow cannot convert the table, all of which was shown."""
+    for given in (SPEC.schema.empty_table(), polars.DataFrame({"key": [1]})):
+        with pytest.raises(
+            TopologyException, match=r"tables by name \(\['orders'\]\): .* context\.forward\(table, output\)"
+        ):
+            to_table({"orders": given}, None)
 
 
 @pytest.mark.parametrize("given", [5, [None], [b"a"]], ids=str)

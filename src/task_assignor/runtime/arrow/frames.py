@@ -420,11 +420,11 @@ def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
     """
     if isinstance(rows, pa.RecordBatchReader):
         rows = (pa.Table.from_batches([batch]) for batch in rows)
-    if _is_table(rows):
+    if is_table(rows):
         yield _whole(_as_table(rows, what), what)
     elif isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, dict)):
         for number, piece in enumerate(rows):
-            if not _is_table(piece):
+            if not is_table(piece):
                 raise TopicException(
                     f"The rows for {what} must be {_EXPECTED}; item {number} is a {type(piece).__name__}."
                 )
@@ -453,7 +453,8 @@ def not_a_table(what: str, rows: object) -> str:
     return f"Rows for {what} must be a pyarrow.Table, not {type(rows).__name__}.{advice}"
 
 
-def _is_table(rows: object) -> bool:
+def is_table(rows: object) -> bool:
+    """Whether these are rows in columns, of whatever library."""
     is_series = type(rows).__name__ == "Series"
     return isinstance(rows, (pa.Table, pa.RecordBatch)) or (hasattr(rows, "__arrow_c_stream__") and not is_series)
 

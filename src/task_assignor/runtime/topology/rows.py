@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import retyped
-from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, not_a_table, padded, without_numpy
+from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, is_table, not_a_table, padded, without_numpy
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.topics.writing import fit_to_schema
 from task_assignor.sdk.text import counted, failure, shown
@@ -44,6 +44,12 @@ def to_table(rows: Rows, schema: pa.Schema | None) -> pa.Table:
             )
         return in_own_memory(rows)
     found = [rows] if isinstance(rows, Mapping) else rows
+    tables = [name for name, value in rows.items() if is_table(value)] if isinstance(rows, Mapping) else []
+    if tables:
+        raise TopologyException(
+            f"Rows for an output must not be tables by name ({shown(tables)}): a mapping is one row. Maybe return the table where there is "
+            "one output, or forward each to its own: context.forward(table, output)."
+        )
     if not isinstance(found, (list, tuple)) or not all(isinstance(row, Mapping) for row in found):
         raise TopologyException(not_a_table("an output", rows))
     found = [kept(row) for row in found]
