@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from task_assignor.group.consumers import (
     CooperativeStickyAssignor,
     GroupTopics,
     RoundRobinAssignor,
+    StickyStreamJoinAssignor,
 )
 from task_assignor.group.consumers.table import Claim
 
@@ -153,6 +155,38 @@ def test_columns_that_say_something_else_than_is_sent_are_refused(
     assert len(sent) == len(set(sent)) == 4
     (said,) = plugin.failures
     assert message in said
+
+
+@pytest.mark.parametrize(
+    ("counts", "topics_of_b", "given_to_b"),
+    [
+        ({"a": 4, "b": 5}, ("a", "b"), ["a-1", "a-3", "b-1", "b-3"]),
+        ({"a": 4, "b": 4}, ("a",), ["a-1", "a-3"]),
+        ({"a": 4, "b": 4, "empty": 0}, ("a", "empty"), ["a-1", "a-3"]),
+    ],
+    ids=["a topic grows", "one does not read all", "none to give"],
+)
+def test_what_a_stream_join_leaves_out_is_no_failure_of_it(
+    counts: dict[str, int], topics_of_b: tuple[str, ...], given_to_b: list[str]
+) -> None:
+    """It was asked again and again, once a minute, and what it had left out somebody read who had nothing to join it with."""
+    plugin = consumer_plugin.ConsumerAssignorPlugin(StickyStreamJoinAssignor())
+    members = [ConsumerMember("m", tuple(counts)), ConsumerMember("n", topics_of_b)]
+    answer = plugin.answer(GroupTopics(counts), members)
+    assert [f"{each.topic}-{each.partition}" for each in answer["n"].partitions] == given_to_b
+    assert plugin.failures == []
+
+
+def test_what_a_stream_join_should_not_leave_out_is_one() -> None:
+    class Forgetful(StickyStreamJoinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            found = super().assign(topics, members)
+            return attrs.evolve(found, owner=np.where(found.partitions == 3, -1, found.owner))
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Forgetful())
+    plugin.answer(GroupTopics({"a": 4, "b": 5}), [ConsumerMember(name, ("a", "b")) for name in "mn"])
+    (said,) = plugin.failures
+    assert "gives a-3 to nobody" in said
 
 
 def _changes_members(topics: GroupTopics, members: list[Any]) -> Any:
