@@ -18,11 +18,14 @@ from task_assignor import StreamsConfig, TopicPartition
 from task_assignor.group import SubTopologyShape
 from task_assignor.group.consumers import (
     ConsumerAssignment,
+    ConsumerAssignor,
     ConsumerMember,
     CooperativeStickyAssignor,
+    CopartitionedAssignor,
     GroupTopics,
     RoundRobinAssignor,
     StickyStreamJoinAssignor,
+    split_numbers,
 )
 from task_assignor.group.consumers.table import Claim
 
@@ -175,6 +178,27 @@ def test_what_a_stream_join_leaves_out_is_no_failure_of_it(
     answer = plugin.answer(GroupTopics(counts), members)
     assert [f"{each.topic}-{each.partition}" for each in answer["n"].partitions] == given_to_b
     assert plugin.failures == []
+
+
+@pytest.mark.parametrize("assignor", [StickyStreamJoinAssignor, CopartitionedAssignor])
+def test_what_is_joined_stays_together_when_its_assignor_fails(assignor: type[ConsumerAssignor]) -> None:
+    """Of a member that left, one member got the number of one topic and another one that of the other."""
+    topics = GroupTopics({"a": 4, "b": 4})
+    members = [ConsumerMember(name, ("a", "b")) for name in "mnop"]
+    before = assignor().assign(topics, members)
+    told = [
+        attrs.evolve(one, user_data=assignor().user_data(before.to_assignment(one.member_id), 1)) for one in members[1:]
+    ]
+    newcomers = [ConsumerMember(name, ("a", "b")) for name in "mnop"]
+    for group in (told, newcomers, [*told, ConsumerMember("q", ("b",))]):
+        failing = type("Failing", (assignor,), {"assign": lambda *_: None})()
+        answer = consumer_plugin.ConsumerAssignorPlugin(failing).answer(topics, group)
+        owned: dict[str, dict[str, list[int]]] = {name: {"a": [], "b": []} for name in answer}
+        for name, found in answer.items():
+            for each in found.partitions:
+                owned[name][each.topic].append(each.partition)
+        assert split_numbers(owned) == {}
+        assert sorted(each for one in owned.values() for each in one["a"]) == [0, 1, 2, 3]
 
 
 def test_what_a_stream_join_should_not_leave_out_is_one() -> None:

@@ -13,6 +13,7 @@ from task_assignor.group.consumers import (
     ConsumerAssignment,
     ConsumerAssignor,
     ConsumerMember,
+    CopartitionedAssignor,
     GroupTopics,
     RebalanceProtocol,
     StickyStreamJoinAssignor,
@@ -103,7 +104,9 @@ class ConsumerAssignorPlugin(GroupPlugin):
         return {member.member_id: answer.to_assignment(member.member_id) for member in members}
 
     def _fall_back(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
-        kept = keep_and_place_orphans(topics, [(member, self._claim(member)) for member in members])
+        known = [(member, self._claim(member)) for member in members]
+        is_join = isinstance(self.assignor, StickyStreamJoinAssignor | CopartitionedAssignor)
+        kept = keep_and_place_orphans(topics, known, is_join=is_join)
         return {name: Assignment(tuple(partitions)) for name, partitions in kept.items()}
 
     def _claim(self, member: ConsumerMember) -> Claim:
