@@ -71,6 +71,36 @@ def test_an_assignor_cannot_end_the_command_as_if_all_were_well(
     assert (done.returncode, told in done.stderr, "went on" in done.stderr) == (2 if told else 0, True, False)
 
 
+HALF = """
+from task_assignor import TaskAssignment, TaskAssignor
+
+class Answer(TaskAssignment):
+    def __init__(self, why):
+        self.why = why
+
+class Half(TaskAssignor):
+    def assign(self, state):
+        return Answer("something else first")
+"""
+
+
+@pytest.mark.parametrize("command", ["plan", "compare"])
+def test_an_answer_that_cannot_be_read_is_the_assignors_failure(tmp_path: Path, written: Written, command: str) -> None:
+    """It ended the command with a traceback and exit code 1, that of a finding; other states had no answer."""
+    written("x.jsonl", document(), document())
+    (tmp_path / "half.py").write_text(HALF, encoding="utf-8")
+    arguments = ["-a", "half.Half"] if command == "plan" else ["half.Half"]
+    done = subprocess.run(
+        [sys.executable, "-m", "task_assignor", command, "x.jsonl", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = "The answer of the assignor half.Half cannot be read: AttributeError: 'Answer' object has no attribute"
+    assert (done.returncode, done.stderr.count(told), "Traceback" in done.stderr) == (2, 2, False)
+
+
 LOUD_OR_AT_AN_END = """
 import os
 from task_assignor.builtin_assignors import StickyTaskAssignor

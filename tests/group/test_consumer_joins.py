@@ -47,6 +47,30 @@ def test_round_robin_is_the_jvms(vector: dict[str, Any]) -> None:
     assert RoundRobinAssignor().assign(topics_of(vector), members_of(vector)[::-1]) == vector["assignment"]
 
 
+class _Rack(str):
+    """A rack that knows how often it was looked for."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        _Rack.looks += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("topics", [["t"], ["t", "u"]])
+def test_range_by_racks_takes_no_time_for_each_pair_of_a_member_and_a_partition(topics: list[str]) -> None:
+    """Of 20 000 partitions and 1 000 members it took half a minute, in which the group waited for its leader."""
+    counts = dict.fromkeys(topics, 1_000)
+    racks: dict[str, list[list[str]]] = {topic: [[f"r{number % 3}"] for number in range(1_000)] for topic in topics}
+    members = [ConsumerMember(f"m{number:03}", tuple(topics), rack_id=_Rack(f"r{number % 3}")) for number in range(100)]
+    _Rack.looks = 0
+    answer = RangeAssignor().assign(GroupTopics(counts, racks), members)
+    assert _Rack.looks < 20 * len(members)
+    homes = {n % 3 for member in answer["m001"].values() for n in member}
+    assert (homes, {len(owned) for held in answer.values() for owned in held.values()}) == ({1}, {10})
+
+
 # KIP-315
 
 

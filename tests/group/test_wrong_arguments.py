@@ -91,6 +91,15 @@ SENT = SubscriptionInfo(ProcessId(uuid.UUID(int=1)))
             lambda: ConsumerMember("m", ("t",), owned={"t": [1.5]}),  # type: ignore[list-item]
             r"of the topic 't' \(\[1.5\]\) must be a list of ints",
         ),
+        # Python had no room for them, and did not say of what.
+        (
+            lambda: ConsumerMember("m", ("t",), owned={"t": [0, 2**63]}),
+            r"of the topic 't' \(\[0, 9223372036854775808\]\) must be a list of ints of 32 bits",
+        ),
+        (
+            lambda: ConsumerMember("m", ("t",), generation=2**63),
+            r"The generation of the member 'm' \(9223372036854775808\) must be an int of 32 bits; -1",
+        ),
         (
             lambda: ConsumerMember("m", ("t",), owned={b"t": [1]}),  # type: ignore[dict-item]
             r"A topic of the partitions that the member 'm' owns \(b't'\)",

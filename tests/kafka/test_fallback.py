@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,10 +18,14 @@ from task_assignor import StreamsConfig, TopicPartition
 from task_assignor.group import SubTopologyShape
 from task_assignor.group.consumers import (
     ConsumerAssignment,
+    ConsumerAssignor,
     ConsumerMember,
     CooperativeStickyAssignor,
+    CopartitionedAssignor,
     GroupTopics,
     RoundRobinAssignor,
+    StickyStreamJoinAssignor,
+    split_numbers,
 )
 from task_assignor.group.consumers.table import Claim
 
@@ -153,6 +158,59 @@ def test_columns_that_say_something_else_than_is_sent_are_refused(
     assert len(sent) == len(set(sent)) == 4
     (said,) = plugin.failures
     assert message in said
+
+
+@pytest.mark.parametrize(
+    ("counts", "topics_of_b", "given_to_b"),
+    [
+        ({"a": 4, "b": 5}, ("a", "b"), ["a-1", "a-3", "b-1", "b-3"]),
+        ({"a": 4, "b": 4}, ("a",), ["a-1", "a-3"]),
+        ({"a": 4, "b": 4, "empty": 0}, ("a", "empty"), ["a-1", "a-3"]),
+    ],
+    ids=["a topic grows", "one does not read all", "none to give"],
+)
+def test_what_a_stream_join_leaves_out_is_no_failure_of_it(
+    counts: dict[str, int], topics_of_b: tuple[str, ...], given_to_b: list[str]
+) -> None:
+    """It was asked again and again, once a minute, and what it had left out somebody read who had nothing to join it with."""
+    plugin = consumer_plugin.ConsumerAssignorPlugin(StickyStreamJoinAssignor())
+    members = [ConsumerMember("m", tuple(counts)), ConsumerMember("n", topics_of_b)]
+    answer = plugin.answer(GroupTopics(counts), members)
+    assert [f"{each.topic}-{each.partition}" for each in answer["n"].partitions] == given_to_b
+    assert plugin.failures == []
+
+
+@pytest.mark.parametrize("assignor", [StickyStreamJoinAssignor, CopartitionedAssignor])
+def test_what_is_joined_stays_together_when_its_assignor_fails(assignor: type[ConsumerAssignor]) -> None:
+    """Of a member that left, one member got the number of one topic and another one that of the other."""
+    topics = GroupTopics({"a": 4, "b": 4})
+    members = [ConsumerMember(name, ("a", "b")) for name in "mnop"]
+    before = assignor().assign(topics, members)
+    told = [
+        attrs.evolve(one, user_data=assignor().user_data(before.to_assignment(one.member_id), 1)) for one in members[1:]
+    ]
+    newcomers = [ConsumerMember(name, ("a", "b")) for name in "mnop"]
+    for group in (told, newcomers, [*told, ConsumerMember("q", ("b",))]):
+        failing = type("Failing", (assignor,), {"assign": lambda *_: None})()
+        answer = consumer_plugin.ConsumerAssignorPlugin(failing).answer(topics, group)
+        owned: dict[str, dict[str, list[int]]] = {name: {"a": [], "b": []} for name in answer}
+        for name, found in answer.items():
+            for each in found.partitions:
+                owned[name][each.topic].append(each.partition)
+        assert split_numbers(owned) == {}
+        assert sorted(each for one in owned.values() for each in one["a"]) == [0, 1, 2, 3]
+
+
+def test_what_a_stream_join_should_not_leave_out_is_one() -> None:
+    class Forgetful(StickyStreamJoinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            found = super().assign(topics, members)
+            return attrs.evolve(found, owner=np.where(found.partitions == 3, -1, found.owner))
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Forgetful())
+    plugin.answer(GroupTopics({"a": 4, "b": 5}), [ConsumerMember(name, ("a", "b")) for name in "mn"])
+    (said,) = plugin.failures
+    assert "gives a-3 to nobody" in said
 
 
 def _changes_members(topics: GroupTopics, members: list[Any]) -> Any:

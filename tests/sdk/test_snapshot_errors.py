@@ -151,8 +151,14 @@ def test_an_unknown_member_like_no_other_lists_the_known_ones() -> None:
     assert "Known are: host, port." in str(refused(changed(("clients", 0, "hostInfo", "zzz"), 1)))
 
 
-def test_a_newer_form_says_so() -> None:
-    assert "Maybe a newer task-assignor wrote it: upgrade." in str(refused(changed(("formatVersion",), 2)))
+@pytest.mark.parametrize("members", [{}, {"whatIsNew": 1}, {"configs": {"whatIsNew": 1}}])
+def test_a_newer_form_says_so(members: dict[str, Any]) -> None:
+    """Also one with members that are new, or without some that were: of those only the names were said to be unknown."""
+    newer = {"formatVersion": 2, **members}
+    for read, other in ((state_from_json, document()), (assignment_from_json, {"assignment": []})):
+        for whole in (newer, {**other, **newer}):
+            with pytest.raises(SnapshotException, match=r"^\$\.formatVersion: .* Maybe a newer task-assignor wrote it"):
+                read(whole)
 
 
 def test_a_lag_that_is_missing_names_task_and_client() -> None:

@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import attrs
@@ -34,7 +33,7 @@ from task_assignor.sdk.config_keys import (
 from task_assignor.sdk.hidden import visible, without_secrets
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.snapshot_assignment import document_to_json
-from task_assignor.sdk.text import failure_at, listed, said, shown
+from task_assignor.sdk.text import failure, failure_at, listed, said, shown
 from task_assignor.validation import ValidationReport, report_violations
 
 ASSIGNOR_KEY: Final = "task.assignor.class"
@@ -184,9 +183,13 @@ class Planner:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (`sys.exit`, a panic of a library: it is the assignor's)
-            text = "".join(traceback.format_exception(type(error), error, _own_part(error)))
-            return Plan(state, error=_failure(config.task_assignor_class, error), traceback=text)
-        report = report_violations(state, answer)
+            return Plan(state, error=_failure(config.task_assignor_class, error), traceback=_trace(error))
+        try:
+            with others_code():
+                report = report_violations(state, answer)
+        except Exception as error:  # noqa: BLE001  (a class of its own, say without the `__init__` of what it inherits from)
+            why = f"The answer of the assignor {_name(config.task_assignor_class)} cannot be read: {failure(error)}"
+            return Plan(state, error=why, traceback=_trace(error))
         if report.kafka_error is None:
             return Plan(state, error=" ".join(violation.message for violation in report.violations))
         return Plan(state, answer, report=report)
@@ -218,15 +221,19 @@ def _owners(key: str) -> list[str]:
 
 
 def _failure(assignor: type, error: BaseException) -> str:
-    name = f"{assignor.__module__}.{assignor.__qualname__}"
     if isinstance(error, StreamsException):
-        return f"The assignor {name} gave up: {said(error)}"
-    return f"The assignor {name} failed with {failure_at(error)}"
+        return f"The assignor {_name(assignor)} gave up: {said(error)}"
+    return f"The assignor {_name(assignor)} failed with {failure_at(error)}"
 
 
-def _own_part(error: BaseException) -> TracebackType | None:
+def _name(assignor: type) -> str:
+    return f"{assignor.__module__}.{assignor.__qualname__}"
+
+
+def _trace(error: BaseException) -> str:
     """The traceback from the assignor on, without the call in this module."""
-    return None if error.__traceback__ is None else error.__traceback__.tb_next
+    own_part = None if error.__traceback__ is None else error.__traceback__.tb_next
+    return "".join(traceback.format_exception(type(error), error, own_part))
 
 
 def make_current_folder_importable() -> None:

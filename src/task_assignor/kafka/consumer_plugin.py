@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,9 +13,12 @@ from task_assignor.group.consumers import (
     ConsumerAssignment,
     ConsumerAssignor,
     ConsumerMember,
+    CopartitionedAssignor,
     GroupTopics,
     RebalanceProtocol,
+    StickyStreamJoinAssignor,
 )
+from task_assignor.group.consumers.joins import numbers_to_join
 from task_assignor.group.consumers.table import Claim
 from task_assignor.kafka.fallback import keep_and_place_orphans
 from task_assignor.kafka.plugin import GroupPlugin
@@ -97,11 +100,13 @@ class ConsumerAssignorPlugin(GroupPlugin):
                 for member in members
             ],
         )
-        check_answer(topics, members, answer)
+        check_answer(topics, members, answer, is_join=isinstance(self.assignor, StickyStreamJoinAssignor))
         return {member.member_id: answer.to_assignment(member.member_id) for member in members}
 
     def _fall_back(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
-        kept = keep_and_place_orphans(topics, [(member, self._claim(member)) for member in members])
+        known = [(member, self._claim(member)) for member in members]
+        is_join = isinstance(self.assignor, StickyStreamJoinAssignor | CopartitionedAssignor)
+        kept = keep_and_place_orphans(topics, known, is_join=is_join)
         return {name: Assignment(tuple(partitions)) for name, partitions in kept.items()}
 
     def _claim(self, member: ConsumerMember) -> Claim:
@@ -117,8 +122,14 @@ class ConsumerAssignorPlugin(GroupPlugin):
         return claim if isinstance(claim, Claim) else Claim()
 
 
-def check_answer(topics: GroupTopics, members: Sequence[ConsumerMember], answer: Any) -> None:
+def check_answer(topics: GroupTopics, members: Sequence[ConsumerMember], answer: Any, *, is_join: bool = False) -> None:
     """Refuse an answer that would hurt the group.
+
+    Args:
+        topics: the topics that were given out.
+        members: the group.
+        answer: what the assignor returned.
+        is_join: what a stream join gives to nobody is right.
 
     Raises:
         GroupException: it is no ConsumerAssignment, which gives no partition twice; a member is missing or unknown, a partition
@@ -142,8 +153,14 @@ def check_answer(topics: GroupTopics, members: Sequence[ConsumerMember], answer:
     for given in (*answer.values(), *(member.owned for member in members)):
         for topic, numbers in given.items():
             placed[topic].update(numbers)
-    for topic in sorted(set().union(*subscribed.values())):
-        missing = set(range(topics.counts.get(topic, 0))) - placed[topic]
+    counts = {
+        topic: topics.counts[topic] for names in subscribed.values() for topic in names if topics.counts.get(topic)
+    }
+    wanted: Mapping[str, Sequence[int]] = {topic: range(count) for topic, count in counts.items()}
+    if is_join:
+        wanted = numbers_to_join(counts, ((subscribed[name], given) for name, given in answer.items()))
+    for topic in sorted(wanted):
+        missing = set(wanted[topic]) - placed[topic]
         if missing:
             raise GroupException(
                 f"The answer gives {topic}-{min(missing)} to nobody, though members subscribe to its topic."

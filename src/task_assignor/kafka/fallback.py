@@ -13,13 +13,15 @@ from task_assignor.sdk.ids import java_string_key
 
 
 def keep_and_place_orphans(
-    topics: GroupTopics, members: Iterable[tuple[ConsumerMember, Claim]]
+    topics: GroupTopics, members: Iterable[tuple[ConsumerMember, Claim]], *, is_join: bool = False
 ) -> dict[str, list[TopicPartition]]:
     """An assignment that needs no assignor and hands nothing over.
 
     Args:
         topics: the topics that exist.
         members: the members, each with what it says that it has.
+        is_join: what is joined must stay together: a partition that nobody has goes to who has, or just got, the same number
+            of another topic, if it subscribes to this one.
 
     Returns:
         Member id -> its partitions, sorted. Of several claims of a partition the newest counts, of equally new ones the
@@ -35,15 +37,27 @@ def keep_and_place_orphans(
     for member, _ in known:
         for topic in set(member.topics):
             subscribers[topic].append(member.member_id)
+    homes: dict[int, str] = {}
+    if is_join:
+        for found, name in owner.items():
+            homes.setdefault(found.partition, name)
     for topic in sorted(subscribers):
+        readers = set(subscribers[topic])
         waiting = [(len(result[name]), number, name) for number, name in enumerate(subscribers[topic])]
         heapq.heapify(waiting)
         for partition in range(topics.counts.get(topic, 0)):
             orphan = TopicPartition(topic, partition)
-            if orphan not in owner:
-                load, number, name = waiting[0]
-                result[name].append(orphan)
-                heapq.heapreplace(waiting, (load + 1, number, name))
+            if orphan in owner:
+                continue
+            home = homes.get(partition)
+            if home is None or home not in readers:
+                load, number, home = waiting[0]
+                while load < len(result[home]):
+                    heapq.heapreplace(waiting, (len(result[home]), number, home))
+                    load, number, home = waiting[0]
+                if is_join:
+                    homes.setdefault(partition, home)
+            result[home].append(orphan)
     return {name: sorted(partitions) for name, partitions in result.items()}
 
 

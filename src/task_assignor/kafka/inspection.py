@@ -9,7 +9,9 @@ from typing import Any
 import attrs
 
 from task_assignor.group.consumers import StickyStreamJoinAssignor
+from task_assignor.group.consumers.joins import numbers_to_join
 from task_assignor.group.wire import NO_REBALANCE
+from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.kafka.cluster import Cluster, check_cluster
 from task_assignor.kafka.group_description import GroupDescription, GroupMember
 from task_assignor.sdk import TopicPartition
@@ -105,7 +107,11 @@ def violations_of(group: GroupDescription, partition_counts: Mapping[str, int]) 
         topic: range(partition_counts[topic]) for topic in group.topics if topic in partition_counts
     }
     if group.assignor == StickyStreamJoinAssignor.name:
-        wanted = _numbers_to_join(group, wanted)
+        told = [
+            (() if member.subscription is None else member.subscription.topics, dict(by_topic(member.partitions)))
+            for member in group.members
+        ]
+        wanted = numbers_to_join({topic: len(numbers) for topic, numbers in wanted.items()}, told)
     missing = [
         f"{topic}-{partition}"
         for topic, numbers in wanted.items()
@@ -115,16 +121,6 @@ def violations_of(group: GroupDescription, partition_counts: Mapping[str, int]) 
     if missing and group.members:
         found.append(f"Nobody has {listed(missing)}.")
     return found + _streams_violations(group)
-
-
-def _numbers_to_join(group: GroupDescription, wanted: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """Those that its assignor gives out: no number that some topic does not have, and none in a topic that its member does not read."""
-    count = min(map(len, wanted.values()), default=0)
-    others: dict[str, set[int]] = defaultdict(set)
-    for member in group.members:
-        for topic in wanted.keys() - set(() if member.subscription is None else member.subscription.topics):
-            others[topic] |= {each.partition for each in member.partitions}
-    return {topic: [number for number in range(count) if number not in others[topic]] for topic in wanted}
 
 
 def _member_violations(member: GroupMember, partition_counts: Mapping[str, int]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from task_assignor.sdk.errors import SnapshotException, StateException, TaskIdFormatException
@@ -142,9 +141,9 @@ def parse_process_id(value: Any, path: str = "") -> ProcessId:
         raise Bad(str(error), path) from error
 
 
-def check_version(members: Mapping[str, Any]) -> None:
-    """The `formatVersion` of a document, if it has one, is ours."""
-    version = members.get("formatVersion", FORMAT_VERSION)
+def check_version(value: Any) -> None:
+    """The `formatVersion` of a document, if it has one, is ours. To be asked first: in a newer one all else may be new."""
+    version = value.get("formatVersion", FORMAT_VERSION) if isinstance(value, dict) else FORMAT_VERSION
     if type(version) is not int or version != FORMAT_VERSION:
         newer = " Maybe a newer task-assignor wrote it: upgrade." if type(version) is int and version > 1 else ""
         raise Bad(f"The value must be {FORMAT_VERSION}, but is {kind(version)}.{newer}", ".formatVersion")

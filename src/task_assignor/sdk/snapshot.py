@@ -65,8 +65,8 @@ def state_of_value(value: Any) -> ApplicationState:
             raise Bad(
                 "The document is a consumer group, not the state of an application. Only `task-assignor plan` takes it."
             )
+        check_version(value)
         members = check_members(value, _STATE, ("tasks", "clients"))
-        check_version(members)
         if members.get("id") is not None:
             check_id(members["id"], ".id")
         now_ms = check_integer(members.get("nowMs", 0), 0, INT64_MAX, ".nowMs")

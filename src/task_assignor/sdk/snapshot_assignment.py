@@ -58,8 +58,8 @@ def assignment_of_value(value: Any) -> TaskAssignment:
     try:
         path = ""
         if isinstance(value, dict):
+            check_version(value)
             members = check_members(value, _DOCUMENT, ("assignment",))
-            check_version(members)
             if members.get("id") is not None:
                 check_id(members["id"], ".id")
             inexact = _inexact_codes(members.get("inexact"))

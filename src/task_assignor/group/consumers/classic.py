@@ -5,6 +5,7 @@ Source: `RangeAssignor` (with racks: KIP-881) and `RoundRobinAssignor` of Kafka 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 import attrs
@@ -125,10 +126,6 @@ class _Ranges:
         mine = frozenset(rack for rack in self.racks if rack is not None)
         return bool(mine & everywhere) and any(racks != everywhere for racks in self.replicas)
 
-    def matches(self, member: int, partition: int) -> bool:
-        """The member has no rack, or a replica of the partition is in it."""
-        return self.racks[member] is None or self.racks[member] in self.replicas[partition]
-
     def room(self, member: int) -> int:
         """How many more the member may have now."""
         return max(self.each + (self.more > 0) - int(self.given[member]), 0)
@@ -141,12 +138,18 @@ class _Ranges:
             self.more -= 1
 
     def match_racks(self) -> None:
-        """Each member takes what has a replica in its rack, as far as it has room."""
-        for member in range(len(self.members)):
-            free = np.flatnonzero(self.owner == NOBODY).tolist()
-            found = [partition for partition in free if self.matches(member, partition)][: self.room(member)]
-            if found:
-                self.give(member, found)
+        """Each member takes what has a replica in its rack, as far as it has room; without a rack anything."""
+        held: dict[str, list[int]] = {}
+        for partition, racks in enumerate(self.replicas):
+            for replica in racks:
+                held.setdefault(replica, []).append(partition)
+        matching: dict[str | None, Int64Array] = {rack: np.array(places) for rack, places in held.items()}
+        matching[None] = np.arange(len(self.owner))
+        for member, rack in enumerate(self.racks):
+            mine = matching.get(rack, matching[None][:0])
+            found = mine[self.owner[mine] == NOBODY][: self.room(member)]
+            if len(found):
+                self.give(member, found.tolist())
 
     def fill(self) -> None:
         """Each member takes the first partitions that are left."""
@@ -161,14 +164,18 @@ class _Ranges:
 
 def _match_together(topics: list[_Ranges]) -> None:
     """Equal partitions of all topics to the first member that matches them all."""
-    left = list(range(len(topics[0].members)))
-    for partition in range(len(topics[0].owner)):
-        member = next(
-            (one for one in left if all(each.matches(one, partition) and each.room(one) for each in topics)), None
-        )
-        if member is None:
-            continue
-        for each in topics:
-            each.give(member, [partition])
-        if not any(each.room(member) for each in topics):
-            left.remove(member)
+    # All are given together, so a member has as much room in each of them; and who has none gets none again.
+    first = topics[0]
+    seats: dict[str | None, deque[int]] = {}
+    for member, rack in enumerate(first.racks):
+        seats.setdefault(rack, deque()).append(member)
+    for partition in range(len(first.owner)):
+        racks = frozenset.intersection(*(each.replicas[partition] for each in topics))
+        foremost = []
+        for mine in (seats[rack] for rack in (None, *racks) if rack in seats):
+            while mine and not first.room(mine[0]):
+                mine.popleft()
+            foremost += [mine[0]] if mine else []
+        if foremost:
+            for each in topics:
+                each.give(min(foremost), [partition])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -86,6 +86,26 @@ class StickyStreamJoinAssignor(ConsumerAssignor):
         holder = Claims.of(count, places, members, epochs).holder
         found = readers[deal_evenly(holder, np.arange(count), len(readers))]
         return np.append(found, NOBODY)
+
+
+def numbers_to_join(
+    counts: Mapping[str, int], members: Iterable[tuple[Collection[str], Owned]]
+) -> dict[str, Sequence[int]]:
+    """What a stream join gives out: no number that some topic does not have, and none in a topic that its member does not read.
+
+    Args:
+        counts: topic -> number of partitions, of the topics that members subscribe to.
+        members: the topics of each member, and what it was given.
+
+    Returns:
+        Topic -> the numbers that somebody must have.
+    """
+    count = min(counts.values(), default=0)
+    others: dict[str, set[int]] = {topic: set() for topic in counts}
+    for topics, given in members:
+        for topic in counts.keys() - set(topics):
+            others[topic].update(*given.values())
+    return {topic: [number for number in range(count) if number not in others[topic]] for topic in counts}
 
 
 def split_numbers(assignment: Mapping[str, Owned]) -> dict[int, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from task_assignor.sdk import Assignment, Subscription, TopicPartition
 from task_assignor.sdk.checks import check_kind
 from task_assignor.sdk.columns import Int64Array, int64_column
 from task_assignor.sdk.ids import java_string_key
-from task_assignor.sdk.integers import is_whole
+from task_assignor.sdk.integers import INT32_MAX, INT32_MIN, is_whole
 from task_assignor.sdk.text import listed, shown
 
 Owned = Mapping[str, Sequence[int]]
@@ -81,7 +81,8 @@ class ConsumerMember:
 
     Raises:
         GroupException: the id, a topic, the rack or the instance is no string, or `topics` is one; the user data are no bytes;
-            `owned` is no mapping from topics to ints, or the generation no int.
+            `owned` is no mapping from topics to ints, or the generation no int; or one of them has more than 32 bits, as none has on
+            the wire.
     """
 
     member_id: str
@@ -99,9 +100,9 @@ class ConsumerMember:
                 f"The user data of the member {self.member_id!r} ({shown(self.user_data)}) must be bytes, or None."
             )
         check_owned(self.member_id, self.owned)
-        if not is_whole(self.generation):
+        if not (is_whole(self.generation) and INT32_MIN <= self.generation <= INT32_MAX):
             raise GroupException(
-                f"The generation of the member {self.member_id!r} ({shown(self.generation)}) must be an int; -1: not said."
+                f"The generation of the member {self.member_id!r} ({shown(self.generation)}) must be an int of 32 bits; -1: not said."
             )
         for what, value in (("rack_id", self.rack_id), ("group_instance_id", self.group_instance_id)):
             if value is not None:
@@ -135,8 +136,11 @@ def check_owned(member: str, owned: object) -> None:
         check_text(f"A topic of the {what}", topic)
         is_list = isinstance(numbers, Collection) and not isinstance(numbers, str | bytes)
         # Of a million numbers the types are looked at in milliseconds.
-        if not is_list or not (set(map(type, numbers)) <= {int} or all(map(is_whole, numbers))):
-            raise GroupException(f"The {what} of the topic {topic!r} ({shown(numbers)}) must be a list of ints.")
+        is_right = is_list and (set(map(type, numbers)) <= {int} or all(map(is_whole, numbers)))
+        if not is_right or not INT32_MIN <= min(numbers, default=0) <= max(numbers, default=0) <= INT32_MAX:
+            raise GroupException(
+                f"The {what} of the topic {topic!r} ({shown(numbers)}) must be a list of ints of 32 bits."
+            )
 
 
 @attrs.frozen(eq=False)
