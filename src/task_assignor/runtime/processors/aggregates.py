@@ -396,7 +396,7 @@ class Group:
             assert found.function is not None
             is_new = before.get_column(ROWS).is_null().to_list()
             kind = plain(pa.field(name, found.type)).type
-            old = as_type(before.get_column(name).to_arrow(), kind).to_pylist()
+            old = as_type(before.select(name).to_arrow().column(name), kind).to_pylist()
             # A function may change what it is given, in its own: no other group and no other function sees that.
             values = [deepcopy(found.initial) if new else value for new, value in zip(is_new, old, strict=True)]
             left = before.get_column(ROWS).fill_null(0).to_list()
