@@ -118,3 +118,19 @@ def test_what_joins_are_given_for_choices_and_suffixes_is_checked() -> None:
     nothing: Any = None
     with pytest.raises(TopologyException, match=r"The suffix \(None\) of the TableJoin must be a str\."):
         TableJoin(left="orders", right="others", suffix=nothing)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        WindowedJoin(left="orders", right="shops", before_ms=1, after_ms=1),
+        StreamTableJoin(stream="orders", table="shops"),
+        TableJoin(left="orders", right="shops"),
+    ],
+)
+def test_topics_whose_keys_have_not_as_many_columns_are_told(join: WindowedJoin | StreamTableJoin | TableJoin) -> None:
+    """It was a ValueError of zip()."""
+    columns = pa.schema([("key", pa.int64()), ("shop", pa.int64()), ("at", pa.int64()), ("size", pa.int64())])
+    shops = TopicSpec("shops", 1, columns, ("key", "shop"), "at")
+    with pytest.raises(TopologyException, match=r"that of 'orders' is \['key'\] and that of 'shops' \['key', 'shop'\]"):
+        join.sub_topology("join", "out", topics=[SPEC, shops])

@@ -349,6 +349,22 @@ def test_a_record_without_time_is_an_error() -> None:
         task.process({"l": rows, "r": _table([])})
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "outer"])
+@pytest.mark.parametrize("bound", [10, 2**63 - 1, 10**20])
+@pytest.mark.parametrize("grace", [10**9, 2**63 - 1, 10**20])
+def test_without_a_limit_may_be_said_by_the_largest_number(how: str, bound: int, grace: int) -> None:
+    """Rows of before 1970 were all late, by a grace that is larger than any disorder; or numbers did not fit, and the run ended."""
+    left, right = [(1, -5_000, "a"), (1, -9_000, "b"), (2, -9_000, "c")], [(1, -5_000, "x"), (1, 7_000, "y")]
+    join = WindowedJoin(
+        left="l", right="r", before_ms=bound, after_ms=bound, how=how, left_grace_ms=grace, right_grace_ms=grace
+    )
+    task = Task(join, {"l": _spec("l", SCHEMA), "r": _spec("r", SCHEMA)})
+    task.process({"l": _table(left), "r": _table(right[:1])})
+    task.process({"l": _table([]), "r": _table(right[1:])})
+    expected = {(lv, rv) for k, lt, lv in left for rk, rt, rv in right if k == rk and abs(rt - lt) <= bound}
+    assert {(row["v"], row["v_right"]) for row in task.outputs["out"]} == expected
+
+
 def test_topics_may_be_given_as_for_other_joins_and_are_looked_at() -> None:
     left, right = _spec("l", SCHEMA), _spec("r", SCHEMA)
     join = WindowedJoin(left="l", right="r", before_ms=1, after_ms=1)

@@ -130,6 +130,26 @@ def test_a_sum_of_more_digits_than_there_are_is_an_error(batches: int) -> None:
         task.process({"s": rows.slice(9 // size * size, 2 * size)})
 
 
+@pytest.mark.parametrize("scale", [0, 10, 38])
+def test_the_largest_sums_that_fit_do(scale: int) -> None:
+    """All nines were said not to fit, as a float has another digit there; whoever writes them for "no limit" had no run."""
+    schema = _schema(38, scale)
+    spec = TopicSpec("s", 4, schema, ("k",), "at")
+    largest, one = (Decimal(number).scaleb(-scale, EXACT) for number in (10**38 - 1, 1))
+    least = EXACT.minus(largest)
+    for values, total in (
+        ([least], least),
+        ([largest, least, largest], largest),
+        ([EXACT.subtract(largest, one), one], largest),
+    ):
+        task = MemoryTask(Aggregation(source="s", aggregates=AGGREGATES).sub_topology("a", "out", [spec]), {"s": spec})
+        for value in values:
+            task.process({"s": table_of(schema, [("x", 0, value, 1)])})
+        assert task.outputs["out"][-1]["sum"] == total
+    with pytest.raises(OverflowError, match=r"the sum for 'sum' does not fit into 38 digits"):
+        task.process({"s": table_of(schema, [("x", 0, one, 1)])})
+
+
 @pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.decimal128(5, -2)], ids=str)
 def test_decimals_that_cannot_be_added_are_refused(kind: pa.DataType) -> None:
     spec = TopicSpec("s", 4, pa.schema([("k", pa.string()), ("d", kind)]), ("k",), None)

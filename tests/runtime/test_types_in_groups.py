@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from task_assignor.runtime import Aggregate, TimeWindows, TopicSpec, WindowedAggregation
+from task_assignor.runtime import Aggregate, Aggregation, TimeWindows, TopicSpec, WindowedAggregation
 from tests.runtime.memory_task import MemoryTask
 
 JSON: list[tuple[pa.DataType, list[Any]]] = (
@@ -70,3 +70,26 @@ def test_a_fold_may_give_json(kind: pa.DataType) -> None:
     assert found is not None
     assert found.schema.field("x").type == kind
     assert found.column("x").to_pylist() == ["2"]
+
+
+@pytest.mark.parametrize("size_ms", [None, 10])
+def test_a_fold_may_give_texts_of_a_dictionary(size_ms: int | None) -> None:
+    """Who gave the type of a column of the topic got an AttributeError of pyarrow."""
+    kind = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("x", kind)])
+    spec = TopicSpec("s", 4, schema, ("k",), "at")
+    aggregates = {"x": Aggregate.fold(_last, None, kind)}
+    if size_ms is None:
+        folded = Aggregation(source="s", aggregates=aggregates).sub_topology("a", "out", spec)
+    else:
+        windows = TimeWindows(size_ms)
+        folded = WindowedAggregation(source="s", windows=windows, aggregates=aggregates).sub_topology("a", "out", spec)
+    task = MemoryTask(folded, {"s": spec})
+    rows = pa.table([[1, 1, 2], [0, 1, 50], pa.array(["b", "a", "c"]).dictionary_encode()], schema=schema)
+    for start in range(3):
+        found = task.process({"s": rows.slice(start, 1)})
+        task.start()
+    assert found is not None
+    assert found.schema.field("x").type == kind
+    assert found.column("x").to_pylist() == ["c" if size_ms is None else "a"]
+    assert task.outputs["out"][0]["x"] == ("b" if size_ms is None else "a")

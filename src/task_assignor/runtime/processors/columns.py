@@ -170,8 +170,13 @@ def result_columns(
         suffix: added to the name of a right column that the left side has too.
 
     Raises:
-        TopologyException: a column is not there, or a name is there twice.
+        TopologyException: the keys have not as many columns, a column is not there, or a name is there twice.
     """
+    if len(left.key) != len(right.key):
+        raise TopologyException(
+            f"{where} is by their keys, but that of {left.name!r} is {list(left.key)} and that of {right.name!r} {list(right.key)}. Maybe write "
+            "one topic again with another key."
+        )
     key_fields = tuple(
         _key_field(plain(left.schema.field(one)), plain(right.schema.field(other)))
         for one, other in zip(left.key, right.key, strict=True)

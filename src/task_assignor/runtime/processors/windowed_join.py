@@ -29,7 +29,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.times import NO_TIME
+from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import (
     SourceColumns,
@@ -59,6 +59,8 @@ from task_assignor.sdk.text import shown
 
 HOWS: Final = ("inner", "left", "outer")
 _TIME: Final = {"left": "__time_left", "right": "__time_right"}
+_APART_MS: Final = 2 * FARTHEST_MS
+"""No two times are farther apart: larger bounds and graces say the same, and sums of them might not fit into 64 bits."""
 
 
 @attrs.frozen(kw_only=True)
@@ -292,8 +294,12 @@ class JoinProcessor(Processor):
     """The work of one task of a join. Made by `JoinFactory`."""
 
     def __init__(self, plan: JoinFactory) -> None:
-        self._plan = plan
-        self._join = plan.join
+        join = plan.join
+        bounds = {name: max(-_APART_MS, min(getattr(join, name), _APART_MS)) for name in ("before_ms", "after_ms")}
+        graces = {name: getattr(join, name) for name in ("left_grace_ms", "right_grace_ms")}
+        bounds |= {name: min(grace, _APART_MS) for name, grace in graces.items() if grace is not None}
+        self._join = attrs.evolve(join, **bounds)
+        self._plan = attrs.evolve(plan, join=self._join)
 
     def init(self, context: TaskContext) -> None:
         """Take stores and columns."""
