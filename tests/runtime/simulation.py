@@ -586,7 +586,8 @@ class World:
                     client.is_alive = False
                     if self.is_ending or any(other.spec == client.spec for other in self.clients):
                         continue
-                    if not was_told or client.spec.name not in self.leaving or not self.clients:
+                    staying = [other for other in self.clients if other.machine.phase is not ClientPhase.STOPPING]
+                    if not was_told or client.spec.name not in self.leaving or not staying:
                         self.start_client(client.spec)
                     else:
                         self.left += 1
