@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Final, TypeVar
 
 import attrs
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, libversion
 from confluent_kafka.admin import AdminClient
 
 from task_assignor.kafka.client_settings import ClientSettings
@@ -41,6 +41,11 @@ _OF_CONNECTIONS: Final = frozenset({"FAIL"})
 _FROM_WARNINGS_ON: Final = 4
 """What it says below that (as BGQUEUE: that a client is given up which has asked for something) is of no use. Where a client ends it does
 not go to the logger, but to the terminal."""
+_KNOWN_BROKERS: Final = {"metadata.recovery.strategy": "none"} if libversion()[1] >= 0x020B0000 else {}
+"""Else, where all connections are gone at one moment - it is enough that brokers close them since they were idle -, librdkafka begins anew with
+`bootstrap.servers`, and a producer goes on with a group coordinator that it has let go of: offsets wait for ten seconds, or for ever."""
+_RECONNECT_MS: Final = 1_000
+"""So long is waited at most before a broker is tried again, as by Kafka's own clients. librdkafka waits up to 10 s, and transactions with it."""
 _NO_CONNECTION: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL)  # noqa: SLF001
 _OF_TRANSACTIONS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Where brokers write of each transaction, too."""
@@ -279,8 +284,13 @@ class Connection:
         """A producer; of transactions, if it has a `transactional.id`."""
         # librdkafka wants an answer to come while the transaction lives.
         longest = min(self._settings.request_timeout_ms, self.transaction_ms)
-        fixed = {"transaction.timeout.ms": self.transaction_ms, "socket.timeout.ms": longest}
-        return self._made(Producer, {**fixed, **config})
+        fixed = {
+            "transaction.timeout.ms": self.transaction_ms,
+            "socket.timeout.ms": longest,
+            # Of a topic that somebody has deleted brokers would make another one, with their own settings, when it is asked for.
+            "allow.auto.create.topics": False,
+        }
+        return self._made(Producer, {**fixed, **_KNOWN_BROKERS, **config})
 
     def _made(self, kind: Callable[..., _Client], config: Mapping[str, Any]) -> _Client:
         """A client of that kind.
@@ -288,7 +298,11 @@ class Connection:
         Raises:
             KafkaClusterException: confluent-kafka makes none.
         """
-        fixed = {"error_cb": self._trouble.note, "log_level": _FROM_WARNINGS_ON}
+        fixed = {
+            "error_cb": self._trouble.note,
+            "log_level": _FROM_WARNINGS_ON,
+            "reconnect.backoff.max.ms": _RECONNECT_MS,
+        }
         try:
             return kind({**self._settings.for_confluent_kafka(), **fixed, **config}, logger=_Lines(_log))
         except KafkaException as error:
