@@ -162,6 +162,19 @@ def test_a_driver_that_was_fenced_does_not_take_the_place_back(place: Place) -> 
     second.renewed(2)
 
 
+def test_a_driver_that_only_seems_to_be_fenced_takes_its_place_again(place: Place) -> None:
+    """Brokers came back after a session, and said so to a heartbeat of librdkafka without a member id: the run ended, by "another run"."""
+    driver = place.driver()
+    first = driver.renewed(1)
+    member = driver.membership._member
+    assert member is not None
+    fenced = SimpleNamespace(error=lambda: KafkaError(KafkaError._FATAL, "Static consumer fenced"))
+    driver.membership._member = SimpleNamespace(poll=lambda seconds: fenced, memberid=str, close=member.close)  # type: ignore[assignment]
+    second = driver.permit()
+    assert second != first
+    place.begun("a", second).commit_transaction(PATIENCE_S)
+
+
 def test_of_two_runs_that_begin_at_the_same_time_one_ends_at_once(unique: Unique) -> None:
     """Before brokers have let it in; it waited for them for all of its time, and said that they do not answer."""
     with KafkaCluster(settings={"group.initial.rebalance.delay.ms": "3000"}) as cluster:

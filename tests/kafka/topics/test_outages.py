@@ -162,10 +162,16 @@ def test_of_a_transaction_that_took_too_long_that_is_said() -> None:
         assert said in str(one._failure(fenced, "task 0_0"))
 
 
-def test_of_a_partition_that_is_not_there_any_more_that_is_said() -> None:
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError._UNKNOWN_PARTITION, "or created it anew with fewer partitions"),
+        (KafkaError.INVALID_PRODUCER_ID_MAPPING, "brokers have forgotten it (transactional.id.expiration.ms, 7 days)"),
+    ],
+)
+def test_of_what_is_not_there_any_more_that_is_said(code: int, said: str) -> None:
     """It was told to be another client's doing."""
-    error = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
-    assert "or created it anew with fewer partitions" in str(_committer()._failure(error, "task 0_0"))
+    assert said in str(_committer()._failure(KafkaException(KafkaError(code)), "task 0_0"))
 
 
 def test_a_producer_that_only_times_out_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

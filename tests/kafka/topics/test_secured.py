@@ -34,13 +34,16 @@ def test_sources_outputs_and_changelogs_behind_tls_and_a_password(
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and secret in file.read_bytes()]
 
 
-@pytest.mark.parametrize("what", ["password", "certificate"])
+@pytest.mark.parametrize("what", ["password", "mechanism", "certificate"])
 def test_who_is_refused_hears_it_at_once(secure_cluster: Secured, unique: Unique, tmp_path: Path, what: str) -> None:
     cluster, settings = secure_cluster
     counting = Counting(cluster, unique, rows=10)
     if what == "password":
         wrong = {**settings, "sasl.jaas.config": str(settings["sasl.jaas.config"]).replace("password=", "password=no")}
         told = "refuses: .*Maybe the user or password in sasl.jaas.config is wrong"
+    elif what == "mechanism":
+        wrong = {**settings, "bootstrap.servers": cluster.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT"}
+        told = "refuses: .*Maybe the listener has another sasl.mechanism, or none"
     else:
         wrong = {key: value for key, value in settings.items() if not key.startswith("ssl.truststore")}
         told = "refuses: .*Maybe ssl.truststore.location does not have its certificate"

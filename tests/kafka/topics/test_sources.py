@@ -302,6 +302,22 @@ def test_a_topic_created_anew_is_another_one(kafka_cluster: KafkaCluster, unique
         topics.open(name, "00000000-0000-0000-0000-000000000000")
 
 
+def test_a_topic_that_is_deleted_while_it_is_read_is_named(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    """It was said that the cluster answers, "but not to this", and at last that the topic may have to be created first."""
+    name = unique("deleted")
+    make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
+    topics = topics_at(kafka_cluster, stream_topic(name))
+    log = topics.open(name)
+    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    admin.delete_topics([name])[name].result(60)
+    said = f"{name} is not there any more: somebody has deleted it"
+    wait_until(lambda: topics._clients().connection._state_of_brokers(60) == said, "it is said")
+    with pytest.raises(
+        TopicException, match="any more: somebody has deleted it, and with it all that was not read yet"
+    ):
+        log._check(None)
+
+
 @pytest.mark.parametrize("check_s", [0, 60])
 def test_rows_of_a_topic_that_takes_the_place_of_another_one_are_not_taken_for_its_own(
     kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check_s: int

@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Final, TypeVar
 
 import attrs
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, libversion
 from confluent_kafka.admin import AdminClient
 
 from task_assignor.kafka.client_settings import ClientSettings
@@ -41,6 +41,13 @@ _OF_CONNECTIONS: Final = frozenset({"FAIL"})
 _FROM_WARNINGS_ON: Final = 4
 """What it says below that (as BGQUEUE: that a client is given up which has asked for something) is of no use. Where a client ends it does
 not go to the logger, but to the terminal."""
+_KNOWN_BROKERS: Final = {"metadata.recovery.strategy": "none"} if libversion()[1] >= 0x020B0000 else {}
+"""Else, where all connections are gone at one moment - it is enough that brokers close them since they were idle -, librdkafka begins anew with
+`bootstrap.servers`, and a producer goes on with a group coordinator that it has let go of: offsets wait for ten seconds, or for ever."""
+_RECONNECT_MS: Final = 1_000
+"""So long is waited at most before a broker is tried again, as by Kafka's own clients. librdkafka waits up to 10 s, and transactions with it."""
+_NOT_TO_THIS: Final = "not to this"
+"""All that can be said where brokers answer others, and nothing is seen to be wrong."""
 _NO_CONNECTION: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL)  # noqa: SLF001
 _OF_TRANSACTIONS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Where brokers write of each transaction, too."""
@@ -117,7 +124,11 @@ class Trouble:
     def note(self, error: Any) -> None:
         """Told of every error of a client."""
         _log.debug("confluent-kafka: %s", text_of(error))
-        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
+        if error.code() == KafkaError._AUTHENTICATION and "mechanism handshake failed" in error.str():  # noqa: SLF001
+            self._refused(
+                f"{text_of(error)}. Maybe the listener has another sasl.mechanism, or none: then security.protocol is another one"
+            )
+        elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
             self._refused(f"{text_of(error)}. Maybe the user or password in sasl.jaas.config is wrong")
         elif error.code() == KafkaError._SSL and "verify failed" in error.str():  # noqa: SLF001
             self._refused(f"{text_of(error)}. Maybe ssl.truststore.location does not have its certificate")
@@ -190,13 +201,17 @@ class Patience:
         found = self._state(longest)
         if found and state is not None:
             found = state(_OF_THAT * longest) or found
-        # Where brokers answer, one that does not is not the reason.
-        reasons = [str(reason) for reason in (problem, "" if found else failure) if reason]
+        # Where brokers say what is wrong, one that does not answer is not the reason.
+        failure = failure if found in ("", _NOT_TO_THIS) else ""
+        reasons = [str(reason) for reason in (problem, failure) if reason]
         told = f": {'; '.join(reasons)}" if reasons else ""
         if is_over and found:
+            address = (
+                "brokers name addresses that cannot be reached from here (advertised.listeners), or " if failure else ""
+            )
             raise KafkaClusterException(
                 f"Cannot {self._what}, after trying for {duration(self._timeout_ms)}{told}. The cluster at {self._servers} "
-                f"answers, but {found}. Maybe it takes longer: then give KafkaTopics a longer timeout_ms."
+                f"answers, but {found}. Maybe {address}it takes longer: then give KafkaTopics a longer timeout_ms."
             )
         if is_over:
             raise KafkaClusterException(
@@ -279,8 +294,13 @@ class Connection:
         """A producer; of transactions, if it has a `transactional.id`."""
         # librdkafka wants an answer to come while the transaction lives.
         longest = min(self._settings.request_timeout_ms, self.transaction_ms)
-        fixed = {"transaction.timeout.ms": self.transaction_ms, "socket.timeout.ms": longest}
-        return self._made(Producer, {**fixed, **config})
+        fixed = {
+            "transaction.timeout.ms": self.transaction_ms,
+            "socket.timeout.ms": longest,
+            # Of a topic that somebody has deleted brokers would make another one, with their own settings, when it is asked for.
+            "allow.auto.create.topics": False,
+        }
+        return self._made(Producer, {**fixed, **_KNOWN_BROKERS, **config})
 
     def _made(self, kind: Callable[..., _Client], config: Mapping[str, Any]) -> _Client:
         """A client of that kind.
@@ -288,7 +308,11 @@ class Connection:
         Raises:
             KafkaClusterException: confluent-kafka makes none.
         """
-        fixed = {"error_cb": self._trouble.note, "log_level": _FROM_WARNINGS_ON}
+        fixed = {
+            "error_cb": self._trouble.note,
+            "log_level": _FROM_WARNINGS_ON,
+            "reconnect.backoff.max.ms": _RECONNECT_MS,
+        }
         try:
             return kind({**self._settings.for_confluent_kafka(), **fixed, **config}, logger=_Lines(_log))
         except KafkaException as error:
@@ -328,7 +352,7 @@ class Connection:
         }
         if too_few := [f"{name} ({there} of {all_})" for name, (there, all_) in in_sync.items() if there < all_]:
             return f"not all replicas are in sync of {listed(too_few)}: if they are fewer than min.insync.replicas, nothing is written"
-        return "not to this"
+        return _NOT_TO_THIS
 
     def ask(self, what: str, ask: Callable[[float], _Answer], state: Callable[[float], str] | None = None) -> _Answer:
         """Ask, and again while no broker answers.

@@ -66,6 +66,8 @@ def why_ended(error: KafkaError, seconds: float, limit_ms: int) -> str:
     """
     if error.code() in _ABSENT:
         return "Maybe somebody has deleted a topic that it writes, or created it anew with fewer partitions."
+    if error.code() == KafkaError.INVALID_PRODUCER_ID_MAPPING:
+        return "Maybe nothing was written for so long that brokers have forgotten it (transactional.id.expiration.ms, 7 days)."
     if seconds * 1000 < limit_ms:
         return (
             "Either another client has taken the task over, or brokers were away for too long; if it happens again and again, another "

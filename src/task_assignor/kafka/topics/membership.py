@@ -70,6 +70,8 @@ class Membership:
         self._sources = list(sources)
         self._wanted: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._member: Consumer | None = None
+        self._member_id = ""
+        """What brokers called it when they gave it the permit."""
         self._permit = b""
         self._seen_at = 0.0
         """When brokers have answered last who was asked whether they still do, in seconds of the monotonic clock."""
@@ -135,7 +137,14 @@ class Membership:
         """
         member = self._member
         assert member is not None
-        self._heard(member.poll(seconds))
+        try:
+            self._heard(member.poll(seconds))
+        except CommitLogException:
+            # When brokers come back after a session, librdkafka has forgotten its member id, and may send a heartbeat without one: then
+            # they call it fenced, too.
+            if self._is_held_by_another():
+                raise
+            return self._renew([])
         if time.monotonic() - self._seen_at > self._connection.session_ms / 1000:
             # Those who have not heard of it for that long let clients commit nothing, who wait for another permit, and would for ever.
             self._connection.ask(f"stay the member of the group {self._application_id}", self._describe)
@@ -173,7 +182,8 @@ class Membership:
         # It may lose the place meanwhile. Brokers take what names nobody of a group that is empty, whoever was there since.
         who = (member.memberid() or "").encode()
         is_new = bool(who) and who in permit and permit != self._permit
-        self._permit = permit if is_new else self._permit
+        if is_new:
+            self._permit, self._member_id = permit, member.memberid()
         return is_new
 
     def _describe(self, timeout: float) -> Sequence[Any]:
@@ -187,6 +197,15 @@ class Membership:
                 return []
             raise
         return members
+
+    def _is_held_by_another(self) -> bool:
+        """Whether another run has the place; where nobody has it any more, none does.
+
+        Raises:
+            KafkaClusterException: brokers do not answer for too long, or refuse.
+        """
+        members = self._connection.ask(f"see who is the member of the group {self._application_id}", self._describe)
+        return any(each.group_instance_id == INSTANCE and each.member_id != self._member_id for each in members)
 
     def _holder(self) -> str:
         """Member id of who has the place, as far as brokers say it now; "": nobody, or they do not."""
@@ -205,7 +224,7 @@ class Membership:
         """
         what = f"become the member of the group {self._application_id}"
         patience = self._connection.patience(what)
-        while self._member is not None and self._holder() not in ("", self._member.memberid()):
+        while self._member is not None and self._holder() not in ("", self._member_id, self._member.memberid()):
             # Either it hears of that with the next heartbeat, or it is the one, and does not know yet that it is back.
             self._heard(self._member.poll(_POLL_S))
             patience.check()

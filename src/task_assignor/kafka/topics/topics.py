@@ -190,6 +190,7 @@ class KafkaTopics:
         clients = self._clients()
         found = self._described_as(clients.connection, topic.name, expected_id)
         topic_id = _uuid_of(found.topic_id)
+        clients.connection.topics.add(topic.name)
         racks = [_racks(partition) for partition in found.partitions]
         spec = TopicSpec(
             name,
@@ -241,7 +242,12 @@ class KafkaTopics:
         Raises:
             TopicException: it has not, or does not exist.
         """
-        found = self._describe(connection, name, SOURCE)
+        found = self._describe(connection, name, SOURCE, if_absent="fail" if expected_id is None else "none")
+        if found is None:
+            raise TopicException(
+                f"The topic {name!r} does not exist in {self.address} any more: somebody has deleted it, and with it all that was not "
+                "read yet. Maybe create it anew, and run the application under another application.id with a new run_dir."
+            )
         topic_id = _uuid_of(found.topic_id)
         if expected_id not in (None, topic_id):
             raise TopicException(

@@ -1,0 +1,42 @@
+"""How clients of librdkafka are made, and what is said where brokers do not bring what is waited for. Nothing connects here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from task_assignor.kafka.client_settings import ClientSettings
+from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.connection import Connection, Patience, Trouble
+
+
+def told_at_the_end(state: str) -> str:
+    """By who has waited, with a broker that could not be found."""
+    trouble = Trouble("inside:9092/1: Failed to resolve 'inside:9092'", failed_at=math.inf)
+    with pytest.raises(KafkaClusterException) as caught:
+        Patience("describe the topic t", "outside:9092", 0, trouble, lambda _: state).check()
+    return str(caught.value)
+
+
+def test_an_address_that_brokers_name_and_that_cannot_be_reached_is_said() -> None:
+    """It was only said that the cluster answers, "but not to this"; as of every broker in a container that says what it is called there."""
+    told = told_at_the_end("not to this")
+    assert "Failed to resolve 'inside:9092'. The cluster at outside:9092 answers, but not to this." in told
+    assert "Maybe brokers name addresses that cannot be reached from here (advertised.listeners), or it takes" in told
+
+
+def test_where_more_is_known_a_broker_that_cannot_be_reached_is_not_the_reason() -> None:
+    told = told_at_the_end("t is not there any more: somebody has deleted it")
+    assert "answers, but t is not there any more: somebody has deleted it. Maybe it takes longer" in told
+    assert "inside" not in told
+
+
+def test_who_writes_lets_brokers_make_no_topics_and_keeps_those_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changelog that somebody had deleted was made anew, with one partition; and a commit took ten seconds after idle connections were closed."""
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    monkeypatch.setattr(connection, "_made", lambda kind, config: config)
+    config: Any = connection.producer({})
+    assert config["allow.auto.create.topics"] is False
+    assert config["metadata.recovery.strategy"] == "none"
