@@ -57,7 +57,7 @@ def test_shares_are_kept_and_little_is_lost(seed: int, monkeypatch: pytest.Monke
     exact = allocate(problem)
     monkeypatch.setattr(cells_first, "MOST_ENTRIES", 0)
     found = allocate(problem)
-    low, high = problem.bounds()
+    low, high = problem.share
     counts = np.bincount(found.owner, minlength=len(low))
 
     assert (low <= counts).all()

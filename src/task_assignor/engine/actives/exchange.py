@@ -49,7 +49,7 @@ def are_surely_even(problem: Problem, wanted: Int64Array, owner: Int64Array) -> 
 
     Args are those of `exchanged`.
     """
-    weight, bounds = problem.weight, Bounds.of(problem, problem.claims.newest())
+    weight, bounds = problem.weight, Bounds.of(problem)
     here = copy_bounds(owner, wanted, len(weight))
     copied = int((here.needs > 0).sum())
     # An owner has every item with copies once at most; how often at least, the number of owners without it says.
@@ -70,7 +70,7 @@ class _Exchange:
         self.is_copied = bounds.needs > 0
         self.copied = int(self.is_copied.sum())
         self.total = bounds.total
-        self.floor, self.ceil = self.problem.bounds()
+        self.floor, self.ceil = problem.share
         # Rows: all items, stateful items, items that have copies.
         masks = (slice(None), self.problem.is_stateful, self.is_copied)
         self.counts = np.stack([np.bincount(owner[mask], minlength=owners) for mask in masks])
@@ -158,7 +158,7 @@ class _Costs:
     """What it costs to have items at an owner: a lost claim or what racks cost, then the distance from their state."""
 
     def __init__(self, problem: Problem) -> None:
-        items, claims, state = len(problem.is_stateful), problem.claims.newest(), problem.state
+        items, claims, state = len(problem.is_stateful), problem.claims, problem.state
         self.items, self.racks = items, problem.racks
         self.is_claimed, self.has_state = np.zeros((2, items), dtype=np.bool_)
         self.is_claimed[claims.item] = True

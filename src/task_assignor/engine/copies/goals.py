@@ -26,7 +26,7 @@ class CopyGoal(enum.Enum):
     """Most different tag values."""
     COST = "cost"
     """Least cost."""
-    STAYING = "staying"
+    STATE = "state"
     """Fewest copies where none was before."""
 
 
