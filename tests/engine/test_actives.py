@@ -278,8 +278,8 @@ def test_places_count_who_is_less_behind() -> None:
     """Item 0: 5, 0, 5, 7 behind; item 1: 3."""
     state = Pairs.of([0, 1, 0, 0, 0], [0, 0, 1, 2, 3], [5, 3, 0, 5, 7])
 
-    assert state.places().tolist() == [1, 0, 0, 1, 3]
-    assert Pairs.of([], []).places().tolist() == []
+    assert state.behind().tolist() == [1, 0, 0, 1, 3]
+    assert Pairs.of([], []).behind().tolist() == []
 
 
 def test_one_leaves_and_one_joins_a_large_group() -> None:

@@ -166,7 +166,7 @@ class _Costs:
         self.claims = np.sort(claims.owner * items + claims.item)
         keys = state.owner * items + state.item
         order = order_by(keys)
-        self.state, self.place = keys[order], state.places()[order]
+        self.state, self.behind = keys[order], state.behind()[order]
 
     def of(self, items: Int64Array, owner: int) -> Int64Array:
         """(M,) the cost of each of the items at the owner."""
@@ -174,7 +174,7 @@ class _Costs:
         kept = rows_of(self.claims, keys) >= 0
         rows = rows_of(self.state, keys)
         behind = np.full(len(items), _NO_STATE, dtype=np.int64)
-        behind[rows >= 0] = self.place[rows[rows >= 0]]
+        behind[rows >= 0] = self.behind[rows[rows >= 0]]
         behind[~self.has_state[items] | kept] = 0
         lost = (self.is_claimed[items] & ~kept).astype(np.int64)
         if self.racks is None:

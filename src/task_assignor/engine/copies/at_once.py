@@ -36,7 +36,7 @@ def pairs_at_once(rows: Rows, cells: Cells, most_pairs: int, with_tags: bool = T
             row=rows.claim_row,
             cell=cells.of_owner[rows.claim_owner],
             is_away=np.zeros(len(rows.claim_row), dtype=np.bool_),
-            place=rows.claim_place,
+            behind=rows.claim_behind,
             prefer=rows.claim_rank,
         ),
         supply=rows.needs,

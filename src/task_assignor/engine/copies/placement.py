@@ -156,6 +156,6 @@ class _Exactly:
             row=np.concatenate([rows.claim_row[claims], row]),
             cell=np.concatenate([rows.claim_owner[claims], owner]),
             is_away=np.arange(len(claims) + len(row)) >= len(claims),
-            place=np.concatenate([rows.claim_place[claims], none]),
+            behind=np.concatenate([rows.claim_behind[claims], none]),
             prefer=np.concatenate([rows.claim_rank[claims], none]),
         )
