@@ -81,8 +81,6 @@ def even_counts(weight: Int64Array, least: Int64Array, most: Int64Array, total: 
         most: (C,) upper bounds; together they must allow `total`.
         total: the sum. Among equally even answers owners of smaller numbers get more.
     """
-    if not len(weight):
-        return np.zeros(0, dtype=np.int64)
     total = min(max(total, int(least.sum())), int(most.sum()))
     counts = _below(weight, least, most, total)
     at_once = _AT_ONCE

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from task_assignor.engine.actives.network import Bounds
-from task_assignor.engine.actives.problem import Problem
+from task_assignor.engine.actives.problem import Problem, RackCosts
 from task_assignor.engine.copies.goals import copy_bounds
 from task_assignor.engine.even import even_counts, even_levels, is_more_even
 from task_assignor.sdk.arrays import order_by, rows_of
@@ -159,7 +159,7 @@ class _Costs:
 
     def __init__(self, problem: Problem) -> None:
         items, claims, state = len(problem.is_stateful), problem.claims, problem.state
-        self.items, self.racks = items, problem.racks
+        self.items, self.racks = items, problem.racks or RackCosts.nothing(items, len(problem.weight))
         self.is_claimed, self.has_state = np.zeros((2, items), dtype=np.bool_)
         self.is_claimed[claims.item] = True
         self.has_state[state.item] = True
@@ -177,8 +177,6 @@ class _Costs:
         behind[rows >= 0] = self.behind[rows[rows >= 0]]
         behind[~self.has_state[items] | kept] = 0
         lost = (self.is_claimed[items] & ~kept).astype(np.int64)
-        if self.racks is None:
-            return lost * _FIRST + behind
         cost = self.racks.costs.at(self.racks.costs.row[items], self.racks.rack[[owner]])
-        # Claims are the last goal there.
+        # Where racks cost, claims are the last goal; else they are the first one already.
         return (cost + lost * self.racks.move) * _FIRST + 2 * behind + lost

@@ -30,7 +30,6 @@ MOST_OWN_PLACES: Final = 1_000_000
 """Up to so many pairs of owner and weight each pair is a place of its own, with its own cost per unit."""
 MOST_SCALE: Final = 10**6
 """Costs per unit of weight are kept to this precision at most; the bound loses the rest."""
-MOST_PASSES: Final = 50
 MOST_STEPS: Final = 300_000_000
 """Comparisons of costs that improving may take: some seconds in all."""
 _VISIT: Final = 1_000
@@ -262,7 +261,7 @@ class _Fitting:
     def improve(self) -> None:
         """Passes of moves that pay and swaps that pay, until a pass finds none, or the time for it is over."""
         costs = self._costs()
-        for _ in range(MOST_PASSES):
+        while True:
             gain = costs.min(axis=1) - costs[np.arange(len(self.place)), self.place]
             # Those that would gain most first.
             items = [item for item in np.argsort(gain, kind="stable").tolist() if gain[item] < 0]
