@@ -246,21 +246,22 @@ def _many_subtopologies(tasks: int, _clients: int) -> Work:
 
 
 def _random_lags(tasks: int, _clients: int) -> Work:
-    """Each task's client and its standby are behind by any amount, and so are those that have nothing of a small task."""
+    """Each task's client and its standby are behind by any amount of what there is; only who lacks nothing is caught up."""
     clients, draws = tasks // 2, np.random.default_rng(3)
     tables = _tables(tasks, clients)
     owner = draws.permutation(np.arange(tasks) % clients).astype(np.int32)
     standby = ((owner + 1 + draws.integers(0, clients - 1, tasks)) % clients).astype(np.int32)
+    end_offset_sum = draws.integers(0, 20_000, tasks)
     task, client = np.tile(np.arange(tasks), 2), np.concatenate([owner, standby]).astype(np.int64)
     order = np.lexsort((task, client))
     lags = LagColumns(
         client=client[order],
         task=task[order],
-        lag=draws.integers(0, 20_000, 2 * tasks),
+        lag=draws.integers(0, end_offset_sum[task[order]] + 1),
         is_computed=np.ones(clients, dtype=np.bool_),
     )
-    table = attrs.evolve(tables.tasks, end_offset_sum=draws.integers(0, 20_000, tasks))
-    configs = AssignmentConfigs(num_standby_replicas=1)
+    table = attrs.evolve(tables.tasks, end_offset_sum=end_offset_sum)
+    configs = AssignmentConfigs(num_standby_replicas=1, acceptable_recovery_lag=0)
     state = attrs.evolve(tables, tasks=table, lags=lags).state(configs)
     numbers = np.arange(tasks, dtype=np.int32)
     return lambda: refine_columns(state.columns, configs, owner, numbers, standby)

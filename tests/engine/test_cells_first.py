@@ -57,7 +57,7 @@ def test_shares_are_kept_and_little_is_lost(seed: int, monkeypatch: pytest.Monke
     exact = allocate(problem)
     monkeypatch.setattr(cells_first, "MOST_ENTRIES", 0)
     found = allocate(problem)
-    low, high = problem.bounds()
+    low, high = problem.share
     counts = np.bincount(found.owner, minlength=len(low))
 
     assert (low <= counts).all()
@@ -81,7 +81,7 @@ def _problem(seed: int, *, tight: bool) -> PlacesProblem:
     cost = draws.integers(0, default[entries[:, 0]] + 1)
     return PlacesProblem(
         costs=RowCosts(item_row, default, entries[:, 0], entries[:, 1], cost, cells),
-        item_owner=owner,
+        item_place=owner,
         move_cost=move,
         stay_cost=draws.integers(0, move + 1),
         place_cell=draws.integers(0, cells, places),
@@ -103,7 +103,7 @@ def test_says_truly_whether_nothing_is_cheaper(tight: bool, monkeypatch: pytest.
         counts = np.bincount(found.place, minlength=len(problem.lower))
         cost = int(problem.item_costs(found.place).sum())
         moves, fewest = (
-            int(((place != problem.item_owner) & (problem.item_owner >= 0)).sum())
+            int(((place != problem.item_place) & (problem.item_place >= 0)).sum())
             for place in (found.place, exact.place)
         )
 

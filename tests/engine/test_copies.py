@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from task_assignor.engine.copies import at_once as copy_at_once
 from task_assignor.engine.copies import cells as copy_cells
 from task_assignor.engine.copies import placement as copies
-from task_assignor.engine.copies.at_once import MOST_PAIRS_OF_CELLS
-from task_assignor.engine.copies.flow import Prices
+from task_assignor.engine.copies.flow import MOST_PAIRS, Prices
 from task_assignor.engine.copies.goals import CopyGoal, CopyProblem, Room, Rows
 from task_assignor.engine.copies.placement import Copies, place_copies
 from task_assignor.engine.items import Pairs
@@ -50,7 +49,7 @@ def answer(
     with pytest.MonkeyPatch.context() as patch:
         if by_cells:
             patch.setattr(copies, "MOST_PAIRS", most)
-            patch.setattr(copy_at_once, "MOST_PAIRS_OF_CELLS", at_once)
+            patch.setattr(copy_at_once, "MOST_PAIRS", at_once)
             patch.setattr(cells_first, "MOST_ENTRIES", entries)
         found = place_copies(problem)
     check(problem, found)
@@ -83,7 +82,7 @@ def test_with_one_tag_key_all_goals_are_reached_exactly(problem: CopyProblem) ->
     problems(Shape(items=12, owners=7, keys=3, copies=3)),
     st.booleans(),
     st.sampled_from([-1, 20, 40, 60]),
-    st.sampled_from([-1, MOST_PAIRS_OF_CELLS]),
+    st.sampled_from([-1, MOST_PAIRS]),
 )
 def test_a_second_call_changes_nothing(problem: CopyProblem, by_cells: bool, most: int, at_once: int) -> None:
     found = answer(problem, by_cells, most=most, at_once=at_once)
@@ -106,7 +105,7 @@ def test_racks_are_looked_at_as_a_second_call_would_even_if_the_first_look_finds
 @given(
     problems(Shape(items=12, owners=7, keys=3, copies=3)),
     st.sampled_from([-1, 20, 40, 60]),
-    st.sampled_from([-1, MOST_PAIRS_OF_CELLS]),
+    st.sampled_from([-1, MOST_PAIRS]),
 )
 def test_the_path_for_large_sizes_is_never_better_and_its_bound_never_lies(
     problem: CopyProblem, most: int, at_once: int
@@ -163,7 +162,7 @@ def test_items_that_all_cost_something_else_are_as_cheap_as_they_can_be() -> Non
 
 
 @pytest.mark.parametrize("is_uneven", [False, True])
-@pytest.mark.parametrize("at_once", [-1, MOST_PAIRS_OF_CELLS])
+@pytest.mark.parametrize("at_once", [-1, MOST_PAIRS])
 @pytest.mark.parametrize(("owners", "racks", "number"), [(12, 12, 3), (40, 20, 3), (40, 8, 5), (24, 6, 4)])
 def test_copies_in_racks_of_few_owners_know_of_each_other(
     owners: int, racks: int, number: int, at_once: int, is_uneven: bool

@@ -169,7 +169,7 @@ def test_keeps_its_promises_and_a_second_run_changes_nothing(
     before = seeded_standbys(seed, state, owner, most)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "MOST_PAIRS", way[0])
-        patch.setattr(copy_at_once, "MOST_PAIRS_OF_CELLS", way[1])
+        patch.setattr(copy_at_once, "MOST_PAIRS", way[1])
         outcome = optimize(state, owner, before, costs)
         after = pairs_of(outcome)
         again = optimize(state, owner, after, costs)
@@ -196,7 +196,7 @@ def test_says_if_it_does_not_know_whether_fewer_standbys_could_move() -> None:
         said = []
         for way in WAYS:
             patch.setattr(copies, "MOST_PAIRS", way[0])
-            patch.setattr(copy_at_once, "MOST_PAIRS_OF_CELLS", way[1])
+            patch.setattr(copy_at_once, "MOST_PAIRS", way[1])
             said.append(optimize(state, owner, before, (1, 0)).inexact - {Goal.STANDBY_COST})
 
     assert said == [frozenset(), {Goal.STANDBY_STATE}, {Goal.STANDBY_STATE}]
@@ -276,7 +276,7 @@ def test_racks_with_one_client_force_standbys_elsewhere() -> None:
     exact = optimize(state, owner, before, (10, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "MOST_PAIRS", -1)
-        patch.setattr(copy_at_once, "MOST_PAIRS_OF_CELLS", -1)
+        patch.setattr(copy_at_once, "MOST_PAIRS", -1)
         many = optimize(state, owner, before, (10, 1))
 
     check(state, owner, before, pairs_of(many))

@@ -27,7 +27,7 @@ _MOST_PARTS: Final = 10_000
 
 
 def order_of_prices(numerator: Int64Array, weight: Int64Array) -> Int64Array:
-    """(N,) the place of each fraction numerator / weight among all that differ, from 0; equal fractions have equal places.
+    """(N,) the number of each fraction numerator / weight among all that differ, from 0; equal fractions have equal numbers.
 
     Args:
         numerator: (N,) from 0 to 2^62.
@@ -43,9 +43,9 @@ def order_of_prices(numerator: Int64Array, weight: Int64Array) -> Int64Array:
     is_next = np.zeros(len(order), dtype=np.bool_)
     for digits in (whole, high, low):
         is_next[1:] |= digits[order[1:]] != digits[order[:-1]]
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = np.cumsum(is_next)
-    return places
+    numbers = np.empty(len(order), dtype=np.int64)
+    numbers[order] = np.cumsum(is_next)
+    return numbers
 
 
 def unit_of_prices(weight: Int64Array) -> int | None:
@@ -81,8 +81,6 @@ def even_counts(weight: Int64Array, least: Int64Array, most: Int64Array, total: 
         most: (C,) upper bounds; together they must allow `total`.
         total: the sum. Among equally even answers owners of smaller numbers get more.
     """
-    if not len(weight):
-        return np.zeros(0, dtype=np.int64)
     total = min(max(total, int(least.sum())), int(most.sum()))
     counts = _below(weight, least, most, total)
     at_once = _AT_ONCE

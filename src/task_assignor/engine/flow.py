@@ -19,8 +19,8 @@ import numpy.typing as npt
 from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.errors import StreamsException
+from task_assignor.sdk.integers import INT64_MAX
 
-INT64_MAX: Final = 2**63 - 1
 MAX_NODES: Final = 2**31 - 2
 MAX_ARCS: Final = 2**30
 """OR-Tools numbers arcs with 31 bits and keeps a reverse arc for each."""

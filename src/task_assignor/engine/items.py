@@ -44,14 +44,14 @@ class Pairs:
         rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         return Pairs(self.item[rows], self.owner[rows], self.rank[rows])
 
-    def places(self) -> Int64Array:
+    def behind(self) -> Int64Array:
         """(N,) how many of the pairs of the same item have a smaller rank."""
         order = order_by(self.item, self.rank)
         item, rank = self.item[order], self.rank[order]
         is_next = item[1:] != item[:-1]
-        places = np.empty_like(order)
-        places[order] = starts_of(is_next | (rank[1:] != rank[:-1])) - starts_of(is_next)
-        return places
+        behind = np.empty_like(order)
+        behind[order] = starts_of(is_next | (rank[1:] != rank[:-1])) - starts_of(is_next)
+        return behind
 
     def newest(self) -> Pairs:
         """Those of the greatest rank of each item, sorted by item, then owner."""

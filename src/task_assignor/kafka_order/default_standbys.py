@@ -25,7 +25,7 @@ def default_standbys(
     placed_task: Int32Array,
     placed_client: Int32Array,
     *,
-    in_java_order: bool = False,
+    in_task_order: bool,
 ) -> tuple[Int32Array, Int32Array]:
     """Give every task that has a changelog its standbys: by client tags if tags are configured, else by load.
 
@@ -38,14 +38,14 @@ def default_standbys(
         active_owner: (T,) client number of the active owner; -1: nobody.
         placed_task: (S,) task numbers of standbys that are there already; they count and stay.
         placed_client: (S,) their client numbers.
-        in_java_order: serve the tasks in the order of a `java.util.HashSet` of their ids (equal buckets: task-id order),
-            as Kafka's public utility does; else in task-id order, as its high availability assignor does.
+        in_task_order: serve the tasks in the order of their ids, as Kafka's high availability assignor does; else in that of
+            a `java.util.HashSet` of them (equal buckets: task-id order), as its public utility does.
 
     Returns:
         (task, client) numbers of all standbys, first those that were there.
     """
     stateful = np.flatnonzero(columns.tasks.has_changelog)
-    if in_java_order:
+    if not in_task_order:
         stateful = stateful[hash_map_order(columns.tasks, stateful)]
     standbys = _Standbys(columns, num_standby_replicas, active_owner, placed_task, placed_client)
     parts = [(placed_task, placed_client)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import numpy as np
@@ -98,9 +99,9 @@ class LagRows:
         row, entry = csr_pairs(self._caught_up_offsets, tasks)
         return row, self._caught_up_client[entry].astype(np.int64)
 
-    def _listed(self, task: int) -> tuple[list[int], Int64Array]:
+    def _listed(self, task: int) -> tuple[list[int], list[int]]:
         rows = slice(self._offsets[task], self._offsets[task + 1])
-        return self._client[rows].tolist(), self._lag[rows]
+        return self._client[rows].tolist(), self._lag[rows].tolist()
 
     def caught_up(self, task: int) -> list[int]:
         """The clients that are caught up, ascending."""
@@ -118,7 +119,7 @@ class LagRows:
         listed, lag = self._listed(task)
         if len(listed) == self._clients:
             return iter(listed)
-        first, last = (int(np.searchsorted(lag, self._default[task], side)) for side in ("left", "right"))
+        first, last = (side(lag, self._default[task]) for side in (bisect_left, bisect_right))
         return itertools.chain(listed[:first], heapq.merge(listed[first:last], self._others(task)), listed[last:])
 
     def further(self, task: int, client: int) -> Iterator[int]:

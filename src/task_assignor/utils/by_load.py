@@ -50,7 +50,7 @@ def default_standby_task_assignment(
         before.active_owner,
         before.standby_task,
         before.standby_client,
-        in_java_order=not in_task_order,
+        in_task_order=in_task_order,
     )
     after = Placement.of(columns, before.active_owner, *standbys, before.deadline_ms)
     shortages = after.shortages(configs.num_standby_replicas)

@@ -1,10 +1,9 @@
-"""`Goal`: what placing tasks seeks, as codes for users. The engine's goals of items and copies become those of tasks here."""
+"""`Goal`: what placing tasks seeks, as codes for users. The engine's goals become those of tasks here: their names are the same."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from typing import Final
 
 from task_assignor.engine.actives.problem import ItemGoal
 from task_assignor.engine.copies.goals import CopyGoal
@@ -38,25 +37,11 @@ class Goal(enum.StrEnum):
     STANDBY_STATE = "STANDBY_STATE"
 
 
-_OF_ENGINE: Final = {
-    ItemGoal.SHARES: Goal.ACTIVE_SHARES,
-    ItemGoal.CLAIMS: Goal.ACTIVE_COST,
-    ItemGoal.EVEN_STATEFUL: Goal.ACTIVE_EVEN_STATEFUL,
-    ItemGoal.EVEN: Goal.ACTIVE_EVEN,
-    ItemGoal.STATE: Goal.ACTIVE_STATE,
-    ItemGoal.LEAST_BEHIND: Goal.ACTIVE_LEAST_BEHIND,
-    CopyGoal.LOADS: Goal.STANDBY_LOADS,
-    CopyGoal.TAGS: Goal.STANDBY_TAGS,
-    CopyGoal.COST: Goal.STANDBY_COST,
-    CopyGoal.STAYING: Goal.STANDBY_STATE,
-}
-
-
 def inexact_actives(exact: Collection[ItemGoal]) -> frozenset[Goal]:
     """The goals of active tasks but for those that were reached exactly."""
-    return frozenset(_OF_ENGINE[goal] for goal in ItemGoal if goal not in exact)
+    return frozenset(Goal[f"ACTIVE_{goal.name}"] for goal in ItemGoal if goal not in exact)
 
 
 def inexact_standbys(exact: Collection[CopyGoal]) -> frozenset[Goal]:
     """The goals of standbys but for those that were reached exactly."""
-    return frozenset(_OF_ENGINE[goal] for goal in CopyGoal if goal not in exact)
+    return frozenset(Goal[f"STANDBY_{goal.name}"] for goal in CopyGoal if goal not in exact)

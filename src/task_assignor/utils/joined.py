@@ -112,7 +112,7 @@ class _Units:
             exact |= {ItemGoal.EVEN}
             is_kept = claims.have(np.arange(len(owner)), owner)
             if is_kept[claims.item].all():
-                exact |= {ItemGoal.CLAIMS}
+                exact |= {ItemGoal.COST}
                 if is_kept.all() and len(claims) == len(owner):
                     # There is but one way for all of them to stay.
                     exact = set(ItemGoal)
@@ -142,7 +142,7 @@ class _Units:
             exact |= {ItemGoal.EVEN}
             is_lost = ~claims.have(units, shares.owner[found.owner])
             if len(distinct(claims.item)) == len(claims) or not is_lost[claims.item].any():
-                exact |= {ItemGoal.CLAIMS} & found.exact
+                exact |= {ItemGoal.COST} & found.exact
         return shares.owner[found.owner], inexact_actives(exact)
 
     def _owners_together(self, claims: Pairs, state: Pairs) -> tuple[Int64Array, frozenset[Goal]]:

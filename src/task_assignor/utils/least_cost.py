@@ -85,7 +85,7 @@ def place_at_least_cost(application_state: ApplicationState, costs: PlacementCos
         lower_bound=found.cost + sum(at[task] for task in fixed),
         inexact=() if found.is_best else {Goal.ACTIVE_COST},
     )
-    former = question.whole.item_owner
+    former = question.whole.item_place
     result.moves = int(((owner != former) & (former >= 0)).sum())
     return result
 
@@ -143,7 +143,7 @@ class _Question:
         cell = np.where(columns.clients.rack < 0, racks, columns.clients.rack).astype(np.int64)
         whole = PlacesProblem(
             costs=_costs_in_racks(task_class, rack, cell),
-            item_owner=owner,
+            item_place=owner,
             move_cost=move,
             stay_cost=stay,
             place_cell=cell,
@@ -182,7 +182,7 @@ class _Question:
         return attrs.evolve(
             whole,
             costs=attrs.evolve(whole.costs, row=self.task_class[free]),
-            item_owner=whole.item_owner[free],
+            item_place=whole.item_place[free],
             lower=np.maximum(whole.lower - taken, 0),
             upper=whole.upper - taken,
         )

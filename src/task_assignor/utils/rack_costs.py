@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.sdk.arrays import csr_pairs, csr_rows, offsets_of
+from task_assignor.sdk.arrays import are_in, csr_pairs, offsets_of
 from task_assignor.sdk.checks import check_choice, whole_number
 from task_assignor.sdk.columns import Int64Array, StateColumns, check_columns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
@@ -70,18 +70,14 @@ def rack_problem(
             "Maybe set its client.rack.",
         )
     table = columns.tasks
-    unknown = counted_rows(columns, partitions) & (table.partition_rack_set < 0)
-    if not unknown.any():
-        return None
-    if tasks is None:
-        rows = np.flatnonzero(unknown)
-    else:
-        candidates = csr_rows(table.partition_offsets, tasks)
-        rows = candidates[unknown[candidates]]
+    rows = np.flatnonzero(counted_rows(columns, partitions) & (table.partition_rack_set < 0))
+    of_task = np.searchsorted(table.partition_offsets, rows, side="right") - 1
+    if tasks is not None:
+        chosen = are_in(of_task, tasks)
+        rows, of_task = rows[chosen], of_task[chosen]
     if not len(rows):
         return None
-    row = int(rows[0])
-    task = int(np.searchsorted(table.partition_offsets, row, side="right")) - 1
+    row, task = int(rows[0]), int(of_task[0])
     name = f"{table.topics[int(table.partition_topic[row])]}-{int(table.partition_number[row])}"
     return Skipped(
         SkipReason.PARTITION_WITHOUT_RACKS,

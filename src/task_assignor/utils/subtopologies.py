@@ -75,34 +75,34 @@ class Subtopologies:
         return placed, within
 
     def _flow(self, rack: Int64Array, own: Int64Array, group: Int64Array, most: Int64Array) -> Int64Array:
-        """(N,) the cheapest pool of each task.
+        """(N,) the cheapest owner of each task, which is a client or a kind of clients.
 
         Args:
-            rack: (P,) rack of each pool; pools keep their number of tasks.
-            own: (N,) pool that has the task.
+            rack: (P,) rack of each owner; owners keep their number of tasks.
+            own: (N,) owner that has the task.
             group: (N,) group of each task. If all are in one the numbers are all that counts.
-            most: (P, G) most tasks of each group in each pool.
+            most: (P, G) most tasks of each group of each owner.
         """
-        pools, groups = most.shape
-        racks, numbers = self.rows.cells, np.bincount(own, minlength=pools)
-        traffic, move = solver_costs(*self.costs, self.rows, most.size + pools, racks * groups)
+        owners, groups = most.shape
+        racks, numbers = self.rows.cells, np.bincount(own, minlength=owners)
+        traffic, move = solver_costs(*self.costs, self.rows, most.size + owners, racks * groups)
         costs, group_of_row = self.rows.times(traffic).split(group, groups)
         problem = PlacesProblem(
             costs=costs,
-            item_owner=own * groups + group,
+            item_place=own * groups + group,
             row_hub=group_of_row,
             move_cost=np.full(len(costs), move),
             cell_hub=np.tile(np.arange(groups), racks),
             place_cell=(rack[:, None] * groups + np.arange(groups)).reshape(-1),
             place_upper=most.reshape(-1) if groups > 1 else None,
-            place_pool=np.repeat(np.arange(pools), groups) if groups > 1 else None,
+            place_owner=np.repeat(np.arange(owners), groups) if groups > 1 else None,
             lower=numbers,
             upper=numbers,
             ties_stay=self.ties_stay,
         )
         place = cheapest_of_few_places(problem) if are_few_places(problem) else min_cost_places(problem).place
-        pool: Int64Array = place // groups
-        return pool
+        owner: Int64Array = place // groups
+        return owner
 
     def _most(self, clients: Int64Array, groups: Int64Array) -> Int64Array:
         """Most tasks of each group on the client beside it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
 import numpy as np
 
 from task_assignor.engine.actives.network import ActivesNetwork
@@ -43,14 +44,12 @@ def allocate(problem: Problem) -> Allocation:
     items = len(problem.is_stateful)
     if not len(problem.weight) or not items:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
-    claims, inexact = problem.claims.newest(), set[ItemGoal]()
-    racks = problem.racks
+    racks, inexact = problem.racks, set[ItemGoal]()
     if racks is not None and differ_too_much(racks.costs):
-        problem = split_by_rack(problem, racks, claims)
-        claims, inexact = problem.claims, set(ItemGoal) - {ItemGoal.SHARES}
+        problem, inexact = split_by_rack(problem, racks), set(ItemGoal) - {ItemGoal.SHARES}
     if problem.bearers is not None and unit_of_prices(problem.weight) is None:
         inexact |= {ItemGoal.EVEN_STATEFUL, ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
-    network = ActivesNetwork(problem, claims)
+    network = ActivesNetwork(problem)
     if network.choices <= MOST_CHOICES:
         best = network.solve()
     else:
@@ -59,9 +58,10 @@ def allocate(problem: Problem) -> Allocation:
             # Their loads come before claims.
             exact |= {ItemGoal.EVEN}
         elif racks is None:
-            exact |= {ItemGoal.CLAIMS}
-        inexact |= set(ItemGoal) - ({ItemGoal.CLAIMS} if problem.keep_all_claims else exact)
-        network = ActivesNetwork(problem, one_claim_each(claims, items, *problem.bounds()))
+            exact |= {ItemGoal.COST}
+        inexact |= set(ItemGoal) - ({ItemGoal.COST} if problem.keep_all_claims else exact)
+        claims = one_claim_each(problem.claims, items, *problem.share)
+        network = ActivesNetwork(attrs.evolve(problem, claims=claims))
         best = network.solve()
     second = StateNetwork(network, best)
     if second.choices <= MOST_CHOICES:

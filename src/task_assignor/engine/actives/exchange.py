@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from task_assignor.engine.actives.network import Bounds
-from task_assignor.engine.actives.problem import Problem
+from task_assignor.engine.actives.problem import Problem, RackCosts
 from task_assignor.engine.copies.goals import copy_bounds
 from task_assignor.engine.even import even_counts, even_levels, is_more_even
 from task_assignor.sdk.arrays import order_by, rows_of
@@ -49,7 +49,7 @@ def are_surely_even(problem: Problem, wanted: Int64Array, owner: Int64Array) -> 
 
     Args are those of `exchanged`.
     """
-    weight, bounds = problem.weight, Bounds.of(problem, problem.claims.newest())
+    weight, bounds = problem.weight, Bounds.of(problem)
     here = copy_bounds(owner, wanted, len(weight))
     copied = int((here.needs > 0).sum())
     # An owner has every item with copies once at most; how often at least, the number of owners without it says.
@@ -70,7 +70,7 @@ class _Exchange:
         self.is_copied = bounds.needs > 0
         self.copied = int(self.is_copied.sum())
         self.total = bounds.total
-        self.floor, self.ceil = self.problem.bounds()
+        self.floor, self.ceil = problem.share
         # Rows: all items, stateful items, items that have copies.
         masks = (slice(None), self.problem.is_stateful, self.is_copied)
         self.counts = np.stack([np.bincount(owner[mask], minlength=owners) for mask in masks])
@@ -158,15 +158,15 @@ class _Costs:
     """What it costs to have items at an owner: a lost claim or what racks cost, then the distance from their state."""
 
     def __init__(self, problem: Problem) -> None:
-        items, claims, state = len(problem.is_stateful), problem.claims.newest(), problem.state
-        self.items, self.racks = items, problem.racks
+        items, claims, state = len(problem.is_stateful), problem.claims, problem.state
+        self.items, self.racks = items, problem.racks or RackCosts.nothing(items, len(problem.weight))
         self.is_claimed, self.has_state = np.zeros((2, items), dtype=np.bool_)
         self.is_claimed[claims.item] = True
         self.has_state[state.item] = True
         self.claims = np.sort(claims.owner * items + claims.item)
         keys = state.owner * items + state.item
         order = order_by(keys)
-        self.state, self.place = keys[order], state.places()[order]
+        self.state, self.behind = keys[order], state.behind()[order]
 
     def of(self, items: Int64Array, owner: int) -> Int64Array:
         """(M,) the cost of each of the items at the owner."""
@@ -174,11 +174,9 @@ class _Costs:
         kept = rows_of(self.claims, keys) >= 0
         rows = rows_of(self.state, keys)
         behind = np.full(len(items), _NO_STATE, dtype=np.int64)
-        behind[rows >= 0] = self.place[rows[rows >= 0]]
+        behind[rows >= 0] = self.behind[rows[rows >= 0]]
         behind[~self.has_state[items] | kept] = 0
         lost = (self.is_claimed[items] & ~kept).astype(np.int64)
-        if self.racks is None:
-            return lost * _FIRST + behind
         cost = self.racks.costs.at(self.racks.costs.row[items], self.racks.rack[[owner]])
-        # Claims are the last goal there.
+        # Where racks cost, claims are the last goal; else they are the first one already.
         return (cost + lost * self.racks.move) * _FIRST + 2 * behind + lost

@@ -58,13 +58,13 @@ class Nodes:
     sink: int
 
     @classmethod
-    def of(cls, problem: Problem, claims: Pairs, racks: RackCosts) -> Nodes:
+    def of(cls, problem: Problem, racks: RackCosts) -> Nodes:
         """The nodes of a problem."""
         items, owners = len(problem.is_stateful), len(problem.weight)
         kind = np.where(problem.is_stateful, 0, 1)
         is_claimed = np.zeros(items, dtype=np.int64)
-        is_claimed[claims.item] = 1
-        item_pool, owner_pool = problem.pools()
+        is_claimed[problem.claims.item] = 1
+        item_pool, owner_pool = problem.item_pool, problem.owner_pool
         hubs = KINDS * (1 + max(int(item_pool.max(initial=0)), int(owner_pool.max(initial=0))))
         item_hub = item_pool * KINDS + kind
         row = numbered((racks.costs.row * hubs + item_hub) * 2 + is_claimed)
@@ -147,16 +147,16 @@ class Bounds:
     borne: Range
 
     @classmethod
-    def of(cls, problem: Problem, claims: Pairs) -> Bounds:
-        """The bounds of a problem with the claims that count."""
-        owners, items = len(problem.weight), len(problem.is_stateful)
-        (low, high), least_stateful = problem.bounds(), np.zeros(owners, dtype=np.int64)
+    def of(cls, problem: Problem) -> Bounds:
+        """The bounds of a problem."""
+        owners, items, claims = len(problem.weight), len(problem.is_stateful), problem.claims
+        (low, high), least_stateful = problem.share, np.zeros(owners, dtype=np.int64)
         if problem.keep_all_claims:
             alone = claims.where(np.bincount(claims.item, minlength=items)[claims.item] == 1)
             low = np.bincount(alone.owner, minlength=owners)
             high = np.maximum(high, np.bincount(claims.owner, minlength=owners))
             least_stateful = np.bincount(alone.owner[problem.is_stateful[alone.item]], minlength=owners)
-        item_pool, owner_pool = problem.pools()
+        item_pool, owner_pool = problem.item_pool, problem.owner_pool
         pools = int(owner_pool.max(initial=0)) + 1
         total = np.bincount(item_pool, minlength=pools)
         stateful = np.bincount(item_pool[problem.is_stateful], minlength=pools)
@@ -172,11 +172,10 @@ class Bounds:
 
 
 def _borne(problem: Problem, low: Int64Array, high: Int64Array) -> Range:
-    """The loads of bearers; with pools but without bearers shares are fixed."""
+    """The loads of bearers."""
     items, bearers = len(problem.is_stateful), problem.bearers
     if bearers is None:
-        pools = problem.item_pool is not None
-        return Range(low, high, high if pools else even_counts(problem.weight, low, high, items))
+        return Range(low, high, even_counts(problem.weight, low, high, items))
     least, most = (sums(bearers.of, part, len(bearers.weight)) for part in (low, high))
     fair = (bearers.load.sum() + bearers.size * items) * (bearers.weight / bearers.weight.sum())
     middle = np.rint((fair - bearers.load) / bearers.size).astype(np.int64)
@@ -218,12 +217,12 @@ class ActivesNetwork:
     `classes` are items of one row with equal claims, `claims` pairs of class and claimant, sorted by class.
     """
 
-    def __init__(self, problem: Problem, claims: Pairs) -> None:
-        items = len(problem.is_stateful)
+    def __init__(self, problem: Problem) -> None:
+        items, claims = len(problem.is_stateful), problem.claims
         self.problem = problem
         self.racks = RackCosts.nothing(items, len(problem.weight)) if problem.racks is None else problem.racks
-        self.nodes = Nodes.of(problem, claims, self.racks)
-        self.bounds = Bounds.of(problem, claims)
+        self.nodes = Nodes.of(problem, self.racks)
+        self.bounds = Bounds.of(problem)
         nobody = np.zeros(len(problem.weight), dtype=np.int64)
         itself = Bearers(np.arange(len(problem.weight)), problem.weight, nobody, 1)
         self.bearers = problem.bearers or itself
@@ -247,7 +246,7 @@ class ActivesNetwork:
         Where bearers bear several owners' loads, these are even before all else.
         """
         ranges = self.bounds.stateful, self.bounds.borne
-        corners = self.problem.bounds() if self.problem.keep_all_claims else ()
+        corners = self.problem.share if self.problem.keep_all_claims else ()
         loads = [one.middle for one in ranges]
         while True:
             stateful = Steps.around(loads[0], ranges[0].low, ranges[0].high)
@@ -314,7 +313,7 @@ class ActivesNetwork:
         else:
             last = of_every
             if self.problem.keep_all_claims:
-                floor, ceil = (share[every.owner] for share in self.problem.bounds())
+                floor, ceil = (share[every.owner] for share in self.problem.share)
                 outside = np.where(every.start < floor, 0, np.where(every.start < ceil, 1, 2))
         width = stateful.end - stateful.start
         arcs.add(nodes.place(stateful.owner, 0), nodes.first_owner + stateful.owner, width, 0, 0, of_stateful)

@@ -16,7 +16,7 @@ class ItemGoal(enum.Enum):
     """What is sought, in this order."""
 
     SHARES = "every owner has floor or ceil of its share"
-    CLAIMS = "fewest claims are lost, or the cost on racks is least"
+    COST = "fewest claims are lost, or the cost on racks is least"
     EVEN_STATEFUL = "stateful items are even"
     EVEN = "all items are even"
     STATE = "items that move go where their state is"
@@ -60,6 +60,10 @@ class Bearers:
     size: int
 
 
+def _newest(claims: Pairs) -> Pairs:
+    return claims.newest()
+
+
 @attrs.frozen(eq=False)
 class Problem:
     """Items to be allocated.
@@ -67,12 +71,13 @@ class Problem:
     Args:
         is_stateful: (N,) the items that are spread first.
         weight: (C,) weights of the owners, at least 1.
-        claims: who had which item; of several claims on one item the newest generation counts, others do not.
+        claims: who had which item, sorted by item, then owner; of several claims on one item only those of the newest
+            generation count, and are kept here.
         state: who has state of which item, and how far behind it is.
         keep_all_claims: claims come before shares: nobody loses an item to make the shares even.
-        share: (C,) least and most items of each owner, decided elsewhere; None: floor or ceil of the share by weight.
+        share: (C,) least and most items of each owner, decided elsewhere; by default floor and ceil of the share by weight.
         racks: what items cost on racks; None: only lost claims count.
-        item_pool: (N,) pool of each item: it goes to owners of that pool alone; None: there is one pool.
+        item_pool: (N,) pool of each item: it goes to owners of that pool alone; by default there is one.
         owner_pool: (C,) pool of each owner, with `share`, which allows the items of the pool.
         bearers: who bears the loads of owners, with `share`: these loads are even before claims are looked at; None: each
             owner bears its own, which is even as `ItemGoal` says.
@@ -80,24 +85,16 @@ class Problem:
 
     is_stateful: BoolArray
     weight: Int64Array
-    claims: Pairs
+    claims: Pairs = attrs.field(converter=_newest)
     state: Pairs
     keep_all_claims: bool = False
-    share: tuple[Int64Array, Int64Array] | None = None
+    share: tuple[Int64Array, Int64Array] = attrs.Factory(
+        lambda self: quotas(self.weight, len(self.is_stateful)), takes_self=True
+    )
     racks: RackCosts | None = None
-    item_pool: Int64Array | None = None
-    owner_pool: Int64Array | None = None
+    item_pool: Int64Array = attrs.Factory(lambda self: np.zeros(len(self.is_stateful), dtype=np.int64), takes_self=True)
+    owner_pool: Int64Array = attrs.Factory(lambda self: np.zeros(len(self.weight), dtype=np.int64), takes_self=True)
     bearers: Bearers | None = None
-
-    def bounds(self) -> tuple[Int64Array, Int64Array]:
-        """(C,) least and most items of each owner."""
-        return quotas(self.weight, len(self.is_stateful)) if self.share is None else self.share
-
-    def pools(self) -> tuple[Int64Array, Int64Array]:
-        """(N,) pool of each item, (C,) of each owner."""
-        if self.item_pool is None or self.owner_pool is None:
-            return np.zeros(len(self.is_stateful), dtype=np.int64), np.zeros(len(self.weight), dtype=np.int64)
-        return self.item_pool, self.owner_pool
 
 
 @attrs.frozen(eq=False)

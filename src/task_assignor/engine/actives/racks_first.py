@@ -12,13 +12,12 @@ from task_assignor.engine.places.transport import PlaceGains, cheapest_places
 from task_assignor.sdk.arrays import distinct, distinct_and_numbers
 
 
-def split_by_rack(problem: Problem, racks: RackCosts, claims: Pairs) -> Problem:
+def split_by_rack(problem: Problem, racks: RackCosts) -> Problem:
     """The problem that is left when every item has a rack: each rack is a pool, each owner has the most even share.
 
     The racks are the cheapest for these shares, if a claim is kept on every owner of the claimant's rack.
     """
-    low, high = problem.bounds()
-    share = even_counts(problem.weight, low, high, len(problem.is_stateful))
+    claims, share = problem.claims, even_counts(problem.weight, *problem.share, len(problem.is_stateful))
     used, pool = distinct_and_numbers(racks.rack)
     number = np.bincount(pool, share).astype(np.int64)
     # One claimant in the rack is enough.

@@ -195,7 +195,7 @@ class StateNetwork:
         has_useful[state.item[is_near]] = True
         state = state.where(has_useful[state.item])
         state = state.where(order_by(state.item, state.rank, state.owner))
-        state = Pairs(state.item, state.owner, state.places())
+        state = Pairs(state.item, state.owner, state.behind())
         state = state.where(self._has_open_place(state))
         return state.where(self._is_useful(state))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 import numpy as np
 
@@ -14,9 +12,6 @@ from task_assignor.engine.flow import InfeasibleFlowError
 from task_assignor.engine.items import NOBODY, rank_within, starts_of, sums
 from task_assignor.sdk.arrays import distinct, order_by
 from task_assignor.sdk.columns import Int64Array
-
-MOST_PAIRS_OF_CELLS: Final = MOST_PAIRS
-"""Pairs of class and cell in one flow, as of owners."""
 
 
 def pairs_at_once(rows: Rows, cells: Cells, most_pairs: int, with_tags: bool = True) -> tuple[Int64Array, Int64Array]:
@@ -36,7 +31,7 @@ def pairs_at_once(rows: Rows, cells: Cells, most_pairs: int, with_tags: bool = T
             row=rows.claim_row,
             cell=cells.of_owner[rows.claim_owner],
             is_away=np.zeros(len(rows.claim_row), dtype=np.bool_),
-            place=rows.claim_place,
+            behind=rows.claim_behind,
             prefer=rows.claim_rank,
         ),
         supply=rows.needs,
@@ -101,7 +96,7 @@ def dealt_at_once(rows: Rows) -> AtOnce | None:
         return None
     cells = rows.of_alike(parts(rows.of_alike().of_owner, rows.problem.room.high, rows.most))
     try:
-        row, cell = pairs_at_once(rows, cells, MOST_PAIRS_OF_CELLS)
+        row, cell = pairs_at_once(rows, cells, MOST_PAIRS)
     except (TooManyPairsError, InfeasibleFlowError):
         return None
     order = order_by(row, cell)

@@ -56,20 +56,20 @@ class Cells:
 
 @attrs.frozen(eq=False, kw_only=True)
 class Special:
-    """Places at which a copy of a row costs less than elsewhere: where there was one before, or is one now.
+    """Cells in which a copy of a row costs less than elsewhere: where there was one before, or is one now.
 
     Args:
         cell: (S,) cell; of a row each one once, unless no copy must be told from another.
         is_away: (S,) no copy was there before.
         row: (S,) row; by default one after the other.
-        place: (S,) how many places of former copies of the row are to be preferred.
+        behind: (S,) how many cells of former copies of the row are to be preferred.
         prefer: (S,) of equal ones the smallest stay.
     """
 
     cell: Int64Array
     is_away: BoolArray
     row: Int64Array = attrs.Factory(lambda self: np.arange(len(self.cell)), takes_self=True)
-    place: Int64Array = _alike("cell", 0)
+    behind: Int64Array = _alike("cell", 0)
     prefer: Int64Array = _alike("cell", 0)
 
 
@@ -174,7 +174,7 @@ class FreedFlow:
 
     def _classify(self) -> None:
         freed, special = self.freed, self.freed.special
-        # Of one place per row it is enough to know how many rows of a class have it; of several the row must be known.
+        # Of one cell per row it is enough to know how many rows of a class have it; of several the row must be known.
         number = np.bincount(special.row, minlength=len(freed.supply))
         is_told = (number > 1) | (freed.supply > 1)
         columns: list[npt.NDArray[np.integer]] = [freed.supply, freed.wanted, freed.cost_row, freed.cover_key]
@@ -182,8 +182,8 @@ class FreedFlow:
         columns += list(np.sort(freed.blocked, axis=1).T)
         chosen = np.flatnonzero(is_told[special.row])
         chosen = chosen[order_by(special.row[chosen], special.cell[chosen])]
-        places = int(special.place.max(initial=0)) + 1
-        told = (special.cell[chosen] * 2 + special.is_away[chosen]) * places + special.place[chosen]
+        width = int(special.behind.max(initial=0)) + 1
+        told = (special.cell[chosen] * 2 + special.is_away[chosen]) * width + special.behind[chosen]
         classes = Classes.alike(*columns, labels_of_lists(len(number), special.row[chosen], told))
         self.first, self.of_row, self.count = classes.first, classes.of, classes.size
         self.is_told = is_told[self.first]
@@ -191,7 +191,7 @@ class FreedFlow:
     def pairs(self, low: Int64Array, high: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Pairs (row, cell) of the freed copies by these goals, in order.
 
-        Most of the tag values that are wanted; least cost; fewest copies where none was before; of several places of former
+        Most of the tag values that are wanted; least cost; fewest copies where none was before; of several cells of former
         copies the preferred ones; fewest changes; the copies of equal items on many owners. Each cell takes from `low` to
         `high` copies, and of each row no more than it has owners that do not hold it yet.
 
@@ -200,7 +200,7 @@ class FreedFlow:
         """
         special = self.freed.special
         of_class = self.of_row[special.row]
-        alike = Classes.alike(of_class, special.cell, special.is_away, special.place)
+        alike = Classes.alike(of_class, special.cell, special.is_away, special.behind)
         kinds, kind = alike.first, alike.of
         number = np.minimum(alike.size, self.capacity[of_class[kinds], special.cell[kinds]])
         s_class, s_cell = of_class[kinds], special.cell[kinds]
@@ -210,7 +210,7 @@ class FreedFlow:
         self.arcs = Arcs(goals=6)
         self.nodes = self.classes + self.q + 1
         short, tail = self._short(), self._tails()
-        away, place = special.is_away[kinds].astype(np.int64), special.place[kinds]
+        away, behind = special.is_away[kinds].astype(np.int64), special.behind[kinds]
         special_arcs = self.arcs.add(
             tail[s_class, s_cell],
             self.classes + s_cell,
@@ -218,9 +218,9 @@ class FreedFlow:
             short[s_class, s_cell],
             self.cost[s_class, s_cell] - self.move * (1 - away),
             away,
-            place,
+            behind,
         )
-        flows = self._solved(short, tail, low, high, int(place.max(initial=0)))
+        flows = self._solved(short, tail, low, high, int(behind.max(initial=0)))
         row, cell = np.nonzero(self.base)
         every = np.zeros_like(self.base)
         np.add.at(every, (row, cell), flows[self.base_arcs])
@@ -229,7 +229,7 @@ class FreedFlow:
         return self._dealt(every, s_class, s_cell, flows[special_arcs], kind)
 
     def may_gain(self) -> bool:
-        """Whether there is a row whose copy, at its special place, has not most of the wanted tag values that it can have."""
+        """Whether there is a row whose copy, in its special cell, has not most of the wanted tag values that it can have."""
         special = self.freed.special
         short, of_class = self._short(), self.of_row[special.row]
         least = np.where(self.capacity > 0, short, short.max(initial=0)).min(axis=1, initial=_LARGEST)
@@ -275,7 +275,9 @@ class FreedFlow:
         )
         tail[chosen] = through[:, of_cell]
 
-    def _solved(self, short: Int64Array, tail: Int64Array, low: Int64Array, high: Int64Array, place: int) -> Int64Array:
+    def _solved(
+        self, short: Int64Array, tail: Int64Array, low: Int64Array, high: Int64Array, behind: int
+    ) -> Int64Array:
         row, cell = np.nonzero(self.base)
         capacity = self.base[row, cell]
         ends, cost = (tail[row, cell], self.classes + cell), (short[row, cell], self.cost[row, cell], 1, 0, 1)
@@ -298,7 +300,7 @@ class FreedFlow:
         # a path has the nodes of one class alone.
         turns = 2 * (self.q + 1)
         dearest = int(self.cost.max(initial=0))
-        changes = (turns * dearest, turns, turns * place, turns, turns)
+        changes = (turns * dearest, turns, turns * behind, turns, turns)
         return solve(Network(supplies, self.arcs, longest_path=6 * (self.q + 2), changes=changes))
 
     def _dealt(
@@ -306,7 +308,7 @@ class FreedFlow:
     ) -> tuple[Int64Array, Int64Array]:
         """The flow as pairs (row, cell)."""
         special = self.freed.special
-        # Rows that are alike in all: what goes to their special places is dealt out with the rest.
+        # Rows that are alike in all: what goes to their special cells is dealt out with the rest.
         told = self.is_told[s_class]
         np.add.at(every, (s_class[told], s_cell[told]), s_flow[told])
         order = order_by(kind, special.prefer, special.row)

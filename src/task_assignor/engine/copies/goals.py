@@ -26,7 +26,7 @@ class CopyGoal(enum.Enum):
     """Most different tag values."""
     COST = "cost"
     """Least cost."""
-    STAYING = "staying"
+    STATE = "state"
     """Fewest copies where none was before."""
 
 
@@ -116,8 +116,8 @@ class Total(NamedTuple):
     cost: int
     away: int
     """Copies where none was before."""
-    place: int
-    """How many places of former copies would have been preferred."""
+    behind: int
+    """How many owners of former copies would have been preferred."""
 
 
 class Rows:
@@ -138,7 +138,7 @@ class Rows:
         claims = claims.where(self.main[row[claims.item]] != claims.owner)
         claims = claims.where(order_by(claims.item, claims.owner))
         self.claim_row, self.claim_owner, self.claim_rank = row[claims.item], claims.owner, claims.rank
-        self.claim_place = claims.places()
+        self.claim_behind = claims.behind()
         self.claim_key = self.claim_row * self.owners + self.claim_owner
         self.wanted = (
             bit_count(self.present(self.table(self.claim_row, self.claim_owner)))
@@ -177,7 +177,7 @@ class Rows:
         away = int((claim < 0).sum())
         traffic = int(self.prices.costs.at(self.cost_row[row], self.zone[owner]).sum())
         cost = traffic * self.prices.traffic + away * self.prices.move
-        return Total(self.missing(holders), cost, away, int(self.claim_place[claim[claim >= 0]].sum()))
+        return Total(self.missing(holders), cost, away, int(self.claim_behind[claim[claim >= 0]].sum()))
 
     def table(self, row: Int64Array, owner: Int64Array) -> Int64Array:
         """Holders of copies in any order."""

@@ -19,8 +19,8 @@ from task_assignor.engine.copies.deal import ascending
 from task_assignor.engine.copies.flow import MOST_PAIRS, Freed, FreedFlow, Special, TooManyPairsError, bit_count
 from task_assignor.engine.copies.goals import CopyGoal, CopyProblem, Rows, copies_of
 from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.integers import INT64_MAX
 
-MOST_NUMBER: Final = 2**63 - 1
 MOST_PAIRS_IN_TURNS: Final = 20_000
 """Pairs of class and owner where several tag keys and copies need many flows and nothing costs: cells do nearly as well then."""
 
@@ -65,7 +65,7 @@ def place_copies(problem: CopyProblem) -> Copies:
     placed = place_by_cells(rows, at_once)
     if placed is None:
         # As many copies as owners, or nearly: they meet unless they are placed exactly, however long that takes.
-        return _Exactly(rows, MOST_NUMBER).answer()
+        return _Exactly(rows, INT64_MAX).answer()
     holders, bound = placed
     has_all_tags = not rows.value.shape[1] or not rows.missing(holders)
     return _copies(
@@ -156,6 +156,6 @@ class _Exactly:
             row=np.concatenate([rows.claim_row[claims], row]),
             cell=np.concatenate([rows.claim_owner[claims], owner]),
             is_away=np.arange(len(claims) + len(row)) >= len(claims),
-            place=np.concatenate([rows.claim_place[claims], none]),
+            behind=np.concatenate([rows.claim_behind[claims], none]),
             prefer=np.concatenate([rows.claim_rank[claims], none]),
         )

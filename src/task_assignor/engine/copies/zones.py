@@ -169,7 +169,7 @@ class _Copies:
         place = cells.of_owner[members] - places[0]
         problem = PlacesProblem(
             costs=costs.but_for(of_class, full_place[entry]).times(traffic),
-            item_owner=cells.of_owner[owner] - places[0],
+            item_place=cells.of_owner[owner] - places[0],
             move_cost=np.full(len(alike), move),
             # What is away pays for that wherever it is.
             stay_cost=is_away[first] * move,

@@ -39,10 +39,10 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
     them can stay, that cost is reached, with the fewest moves.
     """
     cells, cell = distinct_and_numbers(problem.place_cell)
-    row, owner, upper = problem.costs.row, problem.item_owner, np.minimum(problem.upper, len(problem.costs.row))
+    row, owner, upper = problem.costs.row, problem.item_place, np.minimum(problem.upper, len(problem.costs.row))
     by_cell = attrs.evolve(
         problem,
-        item_owner=np.where(owner < 0, NOBODY, cell[owner]),
+        item_place=np.where(owner < 0, NOBODY, cell[owner]),
         place_cell=cells,
         place_cost=np.zeros_like(cells),
         lower=sums(cell, problem.lower, len(cells)),
@@ -50,12 +50,12 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
     )
     target = cheapest_of_few_places(by_cell)
     bound = int(by_cell.item_costs(target).sum())
-    is_near = by_cell.item_owner == target
+    is_near = by_cell.item_place == target
     saved = np.where(is_near, (problem.move_cost - problem.stay_cost)[row], 0)
     kinds, kind = distinct_and_numbers(saved * len(cells) + target)
     left = PlacesProblem(
         costs=RowCosts.nothing(kind, len(kinds), len(cells)),
-        item_owner=np.where(is_near, owner, NOBODY),
+        item_place=np.where(is_near, owner, NOBODY),
         row_hub=kinds % len(cells),
         move_cost=kinds // len(cells),
         cell_hub=np.arange(len(cells)),

@@ -1,10 +1,10 @@
 r"""The flow model: which place each item goes to at least cost, with as few moves as possible. Where costs come from is elsewhere.
 
 An item is a task (or one copy of it), a place is where it can be: a client, or a rack, or the share of a sub-topology on
-a client. Items of one row cost the same everywhere; items of one row and owner are one node of the graph:
+a client. Items of one row cost the same everywhere; items of one row that are at one place are one node of the graph:
 
-    class (row, owner) -> row -> cell -> place -> pool
-        \-> owner                \-> hub -> cell
+    class (row, place) -> row -> cell -> place -> owner
+        \-> place                \-> hub -> cell
 
 A cell is a rack (or the share of a sub-topology in a rack): only cells cheaper for a row than its dearest get arcs of
 their own, the rest goes through one hub.
@@ -58,7 +58,7 @@ def min_cost_places(problem: PlacesProblem) -> Placed:
     if cells_come_first(problem):
         left, bound = split_by_cell(problem)
         place = min_cost_places(left).place
-        return Placed(place, bound, is_best=bool((place == left.item_owner)[left.item_owner >= 0].all()))
+        return Placed(place, bound, is_best=bool((place == left.item_place)[left.item_place >= 0].all()))
     graph = _Graph(problem)
     flows = solve(graph.network())
     place = graph.places(flows)
@@ -71,49 +71,48 @@ def min_cost_places(problem: PlacesProblem) -> Placed:
 
 
 class _Graph:
-    """The compressed graph of a problem. Nodes: classes, rows, hubs, cells, places, pools, sink."""
+    """The compressed graph of a problem. Nodes: classes, rows, hubs, cells, places, owners, sink."""
 
     def __init__(self, problem: PlacesProblem) -> None:
         self.problem = problem
         rows, places = len(problem.costs), len(problem.place_cell)
-        key = problem.costs.row * (places + 1) + problem.item_owner + 1
+        key = problem.costs.row * (places + 1) + problem.item_place + 1
         keys, self.item_class = distinct_and_numbers(key)
         weight = np.ones(len(key), dtype=np.int64) if problem.item_weight is None else problem.item_weight
         self.weight = weight
         counts = sums(self.item_class, weight, len(keys))
-        class_row, class_owner = keys // (places + 1), keys % (places + 1) - 1
+        class_row, class_place = keys // (places + 1), keys % (places + 1) - 1
         classes_of_row = np.bincount(class_row, minlength=rows)
         row_supply = sums(problem.costs.row, weight, rows)
         # A row with one class needs no node of its own; items that nobody has start at their row.
         alone = classes_of_row[class_row] == 1
-        at_row = alone | (class_owner < 0)
+        at_row = alone | (class_place < 0)
         own_node = np.flatnonzero(~at_row)
         self.node_of_class = node_of_class = class_row.copy()
         node_of_class[own_node] = rows + np.arange(len(own_node))
         self.first_class, self.first_hub = rows, rows + len(own_node)
         self.first_cell = self.first_hub + (int(problem.cell_hub.max(initial=-1)) + 1)
         self.first_place = self.first_cell + len(problem.cell_hub)
-        self.first_pool = self.first_place + (places if problem.place_pool is not None else 0)
-        self.sink = self.first_pool + len(problem.lower)
+        self.first_owner = self.first_place + (places if problem.place_owner is not None else 0)
+        self.sink = self.first_owner + len(problem.lower)
         self.supplies = np.zeros(self.sink + 1, dtype=np.int64)
         np.add.at(self.supplies, node_of_class, counts)
-        pools = np.arange(self.first_pool, self.sink)
-        self.supplies[pools] = -problem.lower
+        self.supplies[self.first_owner : self.sink] = -problem.lower
         self.supplies[self.sink] = -(int(weight.sum()) - int(problem.lower.sum()))
 
-        # On the arcs out of a row: what all its items pay there because they are away from their one owner.
+        # On the arcs out of a row: what all its items pay there because they leave the one place where they are.
         moving = np.zeros(rows, dtype=np.int64)
-        only = class_row[alone & (class_owner >= 0)]
+        only = class_row[alone & (class_place >= 0)]
         moving[only] = 1
 
         # Goals: cost, moves.
         self.arcs = Arcs(goals=2)
-        owned = class_owner >= 0
-        stay_cost = problem.place_costs(class_row, np.maximum(class_owner, 0))
+        owned = class_place >= 0
+        stay_cost = problem.place_costs(class_row, np.maximum(class_place, 0))
         stays = np.flatnonzero(owned & (stay_cost >= 0))
         self._add(
             node_of_class[stays],
-            self.first_place + class_owner[stays],
+            self.first_place + class_place[stays],
             counts[stays],
             stay_cost[stays] + problem.stay_cost[class_row[stays]],
             int(not problem.ties_stay),
@@ -165,18 +164,18 @@ class _Graph:
         self._add(row, head, supply[row], cost + move[row], tie[row])
 
     def _add_places(self) -> None:
-        """Arcs from the hubs to the pools."""
+        """Arcs from the hubs to the owners, and on."""
         problem = self.problem
         cells, places = np.arange(len(problem.cell_hub)), np.arange(len(problem.place_cell))
         total = int(self.weight.sum())
         self._add(self.first_hub + problem.cell_hub, self.first_cell + cells, total, 0, 0)
-        limit = problem.upper[problem.pools] if problem.place_upper is None else problem.place_upper
+        limit = problem.upper if problem.place_upper is None else problem.place_upper
         self._add(self.first_cell + problem.place_cell, self.first_place + places, limit, problem.place_cost, 0)
-        if problem.place_pool is not None:
-            self._add(self.first_place + places, self.first_pool + problem.place_pool, limit, 0, 0)
+        if problem.place_owner is not None:
+            self._add(self.first_place + places, self.first_owner + problem.place_owner, limit, 0, 0)
         spare = problem.upper - problem.lower
-        pools = np.flatnonzero(spare > 0)
-        self._add(self.first_pool + pools, self.sink, spare[pools], 0)
+        owners = np.flatnonzero(spare > 0)
+        self._add(self.first_owner + owners, self.sink, spare[owners], 0)
 
     def network(self) -> Network:
         """The network; between two of its nodes that are neither class nor row there are at most three that are."""

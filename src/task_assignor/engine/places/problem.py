@@ -24,31 +24,31 @@ def _zeros(count: Callable[[Any], int]) -> Any:
 class PlacesProblem:
     """Items, places, and what each item costs at each place. All costs are whole numbers from 0.
 
-    The goals, in order: least cost; fewest items away from their owner (or most, see `ties_stay`).
+    The goals, in order: least cost; fewest items away from their place (or most, see `ties_stay`).
 
     Args:
         costs: what items cost in cells, by their rows (K).
-        item_owner: (N,) place that has the item now; -1: nobody.
+        item_place: (N,) place that has the item now; -1: none.
         item_weight: (N,) what the item counts for against `lower` and `upper`, equal within a row; None: 1. With weights
             costs are per unit of weight, and what is solved is a relaxation in which items can be split.
         row_hub: (K,) the row's items may go to cells of this hub; by default there is one hub.
-        move_cost: (K,) on top, for an item that is placed away from its owner.
+        move_cost: (K,) on top, for an item that leaves its place.
         stay_cost: (K,) on top, for an item that stays; at most `move_cost`; by default 0.
         cell_hub: (A,) hub of each cell.
         place_cell: (J,) cell of each place.
         place_cost: (J,) on top, for every item at the place; by default 0.
-        place_upper: (J,) most items at a place; None: only the pools limit.
-        place_pool: (J,) pool of each place; None: each place is a pool of its own.
-        lower: (Q,) least number of items in a pool.
-        upper: (Q,) most items in a pool.
-        ties_stay: the second goal is as few items away from their owner as can be; else as many.
+        place_upper: (J,) most items at a place, with `place_owner`; None: only the owners limit.
+        place_owner: (J,) owner of each place; None: each place is an owner of its own.
+        lower: (Q,) least number of items of an owner.
+        upper: (Q,) most items of an owner.
+        ties_stay: the second goal is as few items away from their place as can be; else as many.
         exception_row: (X,) row, with `exception_place` strictly ascending.
         exception_place: (X,) place.
         exception_cost: (X,) cost of the row's items at that place, instead of the cell's and the place's; -1: not there.
     """
 
     costs: RowCosts
-    item_owner: Int64Array
+    item_place: Int64Array
     item_weight: Int64Array | None = None
     row_hub: Int64Array = _zeros(lambda self: len(self.costs))
     move_cost: Int64Array
@@ -57,7 +57,7 @@ class PlacesProblem:
     place_cell: Int64Array
     place_cost: Int64Array = _zeros(lambda self: len(self.place_cell))
     place_upper: Int64Array | None = None
-    place_pool: Int64Array | None = None
+    place_owner: Int64Array | None = None
     lower: Int64Array
     upper: Int64Array
     ties_stay: bool = True
@@ -66,17 +66,11 @@ class PlacesProblem:
     exception_cost: Int64Array = _zeros(lambda _self: 0)
 
     @property
-    def pools(self) -> Int64Array:
-        """(J,) pool of each place."""
-        return np.arange(len(self.place_cell)) if self.place_pool is None else self.place_pool
-
-    @property
     def is_plain(self) -> bool:
         """Whether places of a cell differ in bounds and owned items alone, and the items fit within the bounds."""
         return (
             self.item_weight is None
-            and self.place_pool is None
-            and self.place_upper is None
+            and self.place_owner is None
             and not self.place_cost.any()
             and not len(self.exception_row)
             and not self.cell_hub.any()
@@ -99,7 +93,7 @@ class PlacesProblem:
 
     def costs_of(self, items: Int64Array, places: Int64Array) -> Int64Array:
         """The same for some items."""
-        rows, owners = self.costs.row[items], self.item_owner[items]
+        rows, now = self.costs.row[items], self.item_place[items]
         costs = self.place_costs(rows, places)
-        extra = np.where(owners == places, self.stay_cost[rows], np.where(owners >= 0, self.move_cost[rows], 0))
+        extra = np.where(now == places, self.stay_cost[rows], np.where(now >= 0, self.move_cost[rows], 0))
         return np.where(costs < 0, FORBIDDEN, costs + extra)

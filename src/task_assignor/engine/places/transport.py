@@ -79,7 +79,7 @@ def cheapest_of_few_places(problem: PlacesProblem) -> Int64Array:
     Args:
         problem: a plain one, which leaves room for all items.
     """
-    owned, owner = np.flatnonzero(problem.item_owner >= 0), problem.item_owner
+    owned, owner = np.flatnonzero(problem.item_place >= 0), problem.item_place
     # A hair more or less for a move decides between equal costs alone, as a simple cycle moves at most one item per place.
     hairs = len(problem.place_cell) + 2
     saved = hairs * (problem.move_cost - problem.stay_cost) + (1 if problem.ties_stay else -1)

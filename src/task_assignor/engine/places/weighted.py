@@ -30,7 +30,6 @@ MOST_OWN_PLACES: Final = 1_000_000
 """Up to so many pairs of owner and weight each pair is a place of its own, with its own cost per unit."""
 MOST_SCALE: Final = 10**6
 """Costs per unit of weight are kept to this precision at most; the bound loses the rest."""
-MOST_PASSES: Final = 50
 MOST_STEPS: Final = 300_000_000
 """Comparisons of costs that improving may take: some seconds in all."""
 _VISIT: Final = 1_000
@@ -110,7 +109,7 @@ def _per_unit(
             scaled(costs.entry_cost, units[costs.entry_row]),
             costs.cells * kinds,
         ),
-        item_owner=np.where(problem.item_owner < 0, NOBODY, problem.item_owner * kinds + of_item % kinds),
+        item_place=np.where(problem.item_place < 0, NOBODY, problem.item_place * kinds + of_item % kinds),
         item_weight=weights[of_item],
         row_hub=kind,
         move_cost=scaled(problem.move_cost[base], units),
@@ -119,7 +118,7 @@ def _per_unit(
         place_cell=problem.place_cell[owners] * kinds + np.tile(np.arange(kinds), len(problem.upper)),
         place_cost=scaled(problem.place_cost[owners], np.tile(weights[-kinds:], len(problem.upper))),
         place_upper=problem.upper[owners],
-        place_pool=owners,
+        place_owner=owners,
         lower=problem.lower,
         upper=problem.upper,
         exception_row=exception_row,
@@ -175,7 +174,7 @@ class _Fitting:
 
     def _cost(self, item: int) -> Int64Array:
         """(C,) true cost of the item at every owner; where it must not be: very much."""
-        problem, row, owner = self.problem, int(self.problem.costs.row[item]), int(self.problem.item_owner[item])
+        problem, row, owner = self.problem, int(self.problem.costs.row[item]), int(self.problem.item_place[item])
         cost = self._rows.get(row)
         if cost is None:
             cost = problem.place_costs(np.full(len(self.load), row), np.arange(len(self.load)))
@@ -262,7 +261,7 @@ class _Fitting:
     def improve(self) -> None:
         """Passes of moves that pay and swaps that pay, until a pass finds none, or the time for it is over."""
         costs = self._costs()
-        for _ in range(MOST_PASSES):
+        while True:
             gain = costs.min(axis=1) - costs[np.arange(len(self.place)), self.place]
             # Those that would gain most first.
             items = [item for item in np.argsort(gain, kind="stable").tolist() if gain[item] < 0]
