@@ -127,7 +127,7 @@ def _away(state: Pairs, owner: Int64Array, kept: BoolArray) -> Goals:
     found = np.zeros(len(owner), dtype=np.bool_)
     found[state.item[there]] = True
     moved = there[~kept[state.item[there]]]
-    return {"away from state": int((has_state & ~found & ~kept).sum()), "behind": int(state.places()[moved].sum())}
+    return {"away from state": int((has_state & ~found & ~kept).sum()), "behind": int(state.behind()[moved].sum())}
 
 
 def _of_standbys(placement: Judged, state: Pairs, use_racks: bool) -> Goals:
