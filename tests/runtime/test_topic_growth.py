@@ -57,6 +57,17 @@ def test_rows_that_somebody_has_seen_are_looked_for_a_while(tmp_path: Path, monk
     assert not lists
 
 
+def test_what_cannot_be_fetched_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an IndexError, and a wait for rows of which none were asked for."""
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"it waits for {seconds} s"))
+    topic = write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    nowhere: Any = "1"
+    for partition, end, why in ((1, 1, "has partitions 0 to 0"), (0, nowhere, "must be an int")):
+        with pytest.raises(TopicException, match=why):
+            topic.fetch(partition, 0, end)
+    assert not topic.fetch(0, 5, 5).rows.num_rows
+
+
 def test_rows_that_never_come_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "_SEEN_LATER_S", 0.2)
     reader = write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])

@@ -251,6 +251,12 @@ class Topic:
                 f"Topic {self.spec.name} has partitions 0 to {self.spec.partitions - 1}, not {shown(partition)}."
             )
 
+    def _check_range(self, partition: object, start: object, end: object) -> None:
+        self._check_partition(partition)
+        for what, offset in (("start", start), ("end", end)):
+            if not is_whole(offset):
+                raise TopicException(f"The {what} ({shown(offset)}) of rows of topic {self.spec.name} must be an int.")
+
     def _load(self, partition: int, start: int) -> None:
         with self._loading:
             while True:
@@ -329,10 +335,7 @@ class Topic:
             CorruptLogException: a file cannot be read, or the topic has no such rows.
             TopicException: they are deleted, or there is no such partition or column.
         """
-        self._check_partition(partition)
-        for what, offset in (("start", start), ("end", end)):
-            if not is_whole(offset):
-                raise TopicException(f"The {what} ({shown(offset)}) of rows of topic {self.spec.name} must be an int.")
+        self._check_range(partition, start, end)
         if end > start and end > self._version.ends[partition]:
             # Whoever asks for it knows that it has grown.
             self.refresh()
@@ -367,8 +370,9 @@ class Topic:
 
         Who asks for rows knows that they are there. A file system that is shared may show them here a moment later.
         """
+        self._check_range(partition, start, end)
         until = time.monotonic() + _SEEN_LATER_S
-        while end > self._version.ends[partition] and time.monotonic() < until:
+        while end > start and end > self._version.ends[partition] and time.monotonic() < until:
             self.refresh()
             if end > self._version.ends[partition]:
                 time.sleep(_LOOK_AGAIN_S)
