@@ -84,7 +84,8 @@ def cases(is_quick: bool = False) -> list[Case]:
         "trap: sticky, clients of 1 and of 10 000 threads": _uneven_threads,
         "trap: stream-join, 3 join groups per 100 tasks": _many_join_groups,
         "trap: balance_subtopology, 10 tasks per client and sub-topology": _many_subtopologies,
-        "trap: staging, two tasks per client, random lags": _random_lags,
+        "trap: staging, two tasks per client, random lags": partial(_random_lags, is_consistent=True),
+        "trap: staging, two tasks per client, lags beyond end offsets": partial(_random_lags, is_consistent=False),
         "trap: standbys, five of them, by three tag keys": _tagged_standbys,
         "trap: rack-aware standbys, five of them, uneven threads": _rack_standbys,
         "trap: rack-aware standbys, three of them, three tag keys, 128 clients": _few_clients,
@@ -245,8 +246,11 @@ def _many_subtopologies(tasks: int, _clients: int) -> Work:
     return lambda: optimize_actives(state, given, traffic_cost=10, non_overlap_cost=1)
 
 
-def _random_lags(tasks: int, _clients: int) -> Work:
-    """Each task's client and its standby are behind by any amount of what there is; only who lacks nothing is caught up."""
+def _random_lags(tasks: int, _clients: int, *, is_consistent: bool) -> Work:
+    """Each task's client and its standby are behind by any amount of what there is; only who lacks nothing is caught up.
+
+    Otherwise by any amount at all, which Kafka never says: where what there is is acceptable, all but they are caught up.
+    """
     clients, draws = tasks // 2, np.random.default_rng(3)
     tables = _tables(tasks, clients)
     owner = draws.permutation(np.arange(tasks) % clients).astype(np.int32)
@@ -257,11 +261,11 @@ def _random_lags(tasks: int, _clients: int) -> Work:
     lags = LagColumns(
         client=client[order],
         task=task[order],
-        lag=draws.integers(0, end_offset_sum[task[order]] + 1),
+        lag=draws.integers(0, end_offset_sum[task[order]] + 1 if is_consistent else 20_000, 2 * tasks),
         is_computed=np.ones(clients, dtype=np.bool_),
     )
     table = attrs.evolve(tables.tasks, end_offset_sum=end_offset_sum)
-    configs = AssignmentConfigs(num_standby_replicas=1, acceptable_recovery_lag=0)
+    configs = AssignmentConfigs(num_standby_replicas=1, acceptable_recovery_lag=0 if is_consistent else 10_000)
     state = attrs.evolve(tables, tasks=table, lags=lags).state(configs)
     numbers = np.arange(tasks, dtype=np.int32)
     return lambda: refine_columns(state.columns, configs, owner, numbers, standby)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from task_assignor.kafka_order.client_queue import AllBut
 from task_assignor.sdk.arrays import csr_pairs, order_by
 from task_assignor.sdk.columns import LATEST_OFFSET, BoolArray, Int32Array, Int64Array, StateColumns, offsets_of
 from task_assignor.sdk.errors import TaskAssignmentException
@@ -103,16 +105,13 @@ class LagRows:
         rows = slice(self._offsets[task], self._offsets[task + 1])
         return self._client[rows].tolist(), self._lag[rows].tolist()
 
-    def caught_up(self, task: int) -> list[int]:
-        """The clients that are caught up, ascending."""
+    def caught_up(self, task: int, but: AbstractSet[int] = frozenset()) -> Collection[int]:
+        """The clients that are caught up, ascending, but for some."""
         rows = slice(self._caught_up_offsets[task], self._caught_up_offsets[task + 1])
-        found: list[int] = self._caught_up_client[rows].tolist()
-        return sorted([*found, *self._others(task)]) if self.others_caught_up[task] else found
-
-    def _others(self, task: int) -> Iterator[int]:
-        """The clients that are not listed, ascending."""
-        listed = set(self._listed(task)[0])
-        return (client for client in range(self._clients) if client not in listed)
+        found = [client for client in self._caught_up_client[rows].tolist() if client not in but]
+        if not self.others_caught_up[task]:
+            return found
+        return AllBut(self._clients, {*but, *self._listed(task)[0]}.difference(found))
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
@@ -120,7 +119,8 @@ class LagRows:
         if len(listed) == self._clients:
             return iter(listed)
         first, last = (side(lag, self._default[task]) for side in (bisect_left, bisect_right))
-        return itertools.chain(listed[:first], heapq.merge(listed[first:last], self._others(task)), listed[last:])
+        others = AllBut(self._clients, set(listed))
+        return itertools.chain(listed[:first], heapq.merge(listed[first:last], others), listed[last:])
 
     def further(self, task: int, client: int) -> Iterator[int]:
         """The clients before one of them by lag, then client number."""

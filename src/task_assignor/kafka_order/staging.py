@@ -245,8 +245,8 @@ class _Plan:
         held: dict[int, set[int]] = {}
         for one in self._each(movers, is_asked, np.ones(len(task), dtype=np.bool_)):
             number, target = int(task[one]), int(wanted[one])
-            holders = held.pop(number, None) or {int(owner[number]), *standbys.of(number)}
-            found: Collection[int] | int = [client for client in lags.caught_up(number) if client not in holders]
+            holders = held.pop(number, None) or {int(owner[number]), *standbys.of(number)} - {_NOBODY}
+            found: Collection[int] | int = lags.caught_up(number, holders)
             if not found:
                 found = next((one for one in lags.further(number, target) if one not in holders), _NOBODY)
             if found == _NOBODY:
