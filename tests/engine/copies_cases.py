@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from task_assignor.engine.copies.flow import Prices
-from task_assignor.engine.copies.goals import CopyProblem, Room, Rows, Total
+from task_assignor.engine.copies.goals import CopiedItems, CopyProblem, Room, Total
 from task_assignor.engine.copies.placement import Copies
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.row_costs import RowCosts
@@ -70,24 +70,24 @@ def check(problem: CopyProblem, copies: Copies) -> None:
 
 def total(problem: CopyProblem, copies: Copies) -> Total:
     """How good the answer is, goal after goal."""
-    rows = Rows(problem)
-    return rows.total(rows.table(np.searchsorted(rows.item, copies.item), copies.owner))
+    items = CopiedItems(problem)
+    return items.total(items.table(np.searchsorted(items.number, copies.item), copies.owner))
 
 
 def best(problem: CopyProblem) -> Total:
     """How good the best of all answers is."""
-    rows, room = Rows(problem), problem.room
-    row = np.repeat(np.arange(len(rows.item)), rows.needs)
+    items, room = CopiedItems(problem), problem.room
+    item = np.repeat(np.arange(len(items)), items.needs)
     choices = [
-        itertools.combinations([owner for owner in range(rows.owners) if owner != main], need)
-        for main, need in zip(rows.main.tolist(), rows.needs.tolist(), strict=True)
+        itertools.combinations([owner for owner in range(items.owners) if owner != main], need)
+        for main, need in zip(items.main.tolist(), items.needs.tolist(), strict=True)
     ]
     found = []
     for every in itertools.product(*choices):
         owner = np.array([one for chosen in every for one in chosen], dtype=np.int64)
-        count = np.bincount(owner, minlength=rows.owners)
+        count = np.bincount(owner, minlength=items.owners)
         if (room.low <= count).all() and (count <= room.high).all():
-            found.append(rows.total(rows.table(row, owner)))
+            found.append(items.total(items.table(item, owner)))
     return min(found)
 
 
@@ -103,22 +103,22 @@ def swapped_in_pairs(problem: CopyProblem) -> Total:
 
     Of each pair of clients all swaps that pay, best first, in four rounds over all pairs.
     """
-    rows = Rows(problem)
-    held = rows.table(rows.claim_row, rows.claim_owner)
+    items = CopiedItems(problem)
+    held = items.table(items.claim_item, items.claim_owner)
     for _ in range(4):
         changed = False
-        for first, second in itertools.combinations(range(rows.owners), 2):
+        for first, second in itertools.combinations(range(items.owners), 2):
             while True:
-                better = _best_swap(rows, held, first, second)
+                better = _best_swap(items, held, first, second)
                 if better is None:
                     break
                 held, changed = better, True
         if not changed:
             break
-    return rows.total(held)
+    return items.total(held)
 
 
-def _best_swap(rows: Rows, held: Int64Array, first: int, second: int) -> Int64Array | None:
+def _best_swap(items: CopiedItems, held: Int64Array, first: int, second: int) -> Int64Array | None:
     """The swap of two copies between two owners that saves most; None: none saves anything."""
 
     def movable(source: int, target: int) -> list[tuple[int, int]]:
@@ -126,15 +126,15 @@ def _best_swap(rows: Rows, held: Int64Array, first: int, second: int) -> Int64Ar
         chosen = []
         for row in np.flatnonzero(has & free).tolist():
             moved = _moved(held, row, source, target)
-            if rows.missing(moved) == 0:
-                chosen.append((rows.total(moved).cost, row))
+            if items.missing(moved) == 0:
+                chosen.append((items.total(moved).cost, row))
         return sorted(chosen)
 
     give, take = movable(first, second), movable(second, first)
     if not give or not take:
         return None
     moved = _moved(_moved(held, give[0][1], first, second), take[0][1], second, first)
-    return moved if rows.total(moved).cost < rows.total(held).cost else None
+    return moved if items.total(moved).cost < items.total(held).cost else None
 
 
 def _moved(held: Int64Array, row: int, source: int, target: int) -> Int64Array:

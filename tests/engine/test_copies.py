@@ -14,7 +14,7 @@ from task_assignor.engine.copies import at_once as copy_at_once
 from task_assignor.engine.copies import cells as copy_cells
 from task_assignor.engine.copies import placement as copies
 from task_assignor.engine.copies.flow import MOST_PAIRS, Prices
-from task_assignor.engine.copies.goals import CopyGoal, CopyProblem, Room, Rows
+from task_assignor.engine.copies.goals import CopiedItems, CopyGoal, CopyProblem, Room
 from task_assignor.engine.copies.placement import Copies, place_copies
 from task_assignor.engine.items import Pairs
 from task_assignor.engine.places import cells_first
@@ -62,7 +62,7 @@ def test_no_other_placement_is_better_by_any_goal_before(problem: CopyProblem) -
     """Compared with all placements within the bounds, goal after goal; exact means exact."""
     found = answer(problem)
 
-    reached, possible = total(problem, found), best(problem) if len(Rows(problem).item) else None
+    reached, possible = total(problem, found), best(problem) if len(CopiedItems(problem)) else None
     assert possible is None or possible <= reached
     if found.exact == frozenset(CopyGoal):
         assert possible is None or reached == possible
@@ -232,7 +232,7 @@ def test_of_very_many_claims_as_many_are_kept_as_can_be(seed: int, states: int) 
         claims=Pairs.of(claims[:, 0], claims[:, 1], draws.integers(0, 3, len(claims))),
         tags=np.zeros((owners, 0), dtype=np.int64),
     )
-    kept = copy_cells._kept(Rows(problem))
+    kept = copy_cells._kept(CopiedItems(problem))
 
     assert kept.sum() == problem.room.needs.sum() - total(problem, answer(problem)).away
 
@@ -248,7 +248,7 @@ def test_of_several_claims_on_a_copy_the_cheap_one_is_kept() -> None:
         prices=Prices(RowCosts.of_table(main, np.array([[1, 0]])), np.array([0, 0, 1]), 10, 1, (10, 1)),
     )
 
-    assert copy_cells._kept(Rows(problem)).tolist() == [False, True] * 4
+    assert copy_cells._kept(CopiedItems(problem)).tolist() == [False, True] * 4
 
 
 def _cases(items: int, owners: int) -> dict[str, tuple[Int64Array, Int64Array, Pairs]]:

@@ -1,13 +1,13 @@
 r"""The network of actives: how many items of which class go to which owner. Goals that look at state are in `state_network.py`.
 
-    row -> hub -> cell -> place -> owner -> bearer -> sink
+    lot -> hub -> cell -> place -> owner -> bearer -> sink
       \--------> /       /
-       \----------------/    to claimants, as many as the row's items have claims there
+       \----------------/    to claimants, as many as the lot's items have claims there
 
-Items of a row cost the same on every rack, and all or none of them are claimed. A hub leads to all racks of a pool, a cell
+Items of a lot cost the same on every rack, and all or none of them are claimed. A hub leads to all racks of a pool, a cell
 is one rack, a place the items of one kind (stateful or not) of an owner. A bearer is the owner itself, or who bears the
 loads of several. From the place of stateful items to the owner, and from bearers to the sink, go parallel arcs that get
-dearer step by step: that makes loads even. Items that several owners claim are a node of their own on the way from the row
+dearer step by step: that makes loads even. Items that several owners claim are a node of their own on the way from the lot
 to these.
 """
 
@@ -31,22 +31,22 @@ KINDS: Final = 2
 
 @attrs.frozen(eq=False)
 class Nodes:
-    """Numbers of the nodes: rows, hubs, cells, places, owners, bearers other than these, sink; then nodes of classes.
+    """Numbers of the nodes: lots, hubs, cells, places, owners, bearers other than these, sink; then nodes of classes.
 
     Args:
         kind: (N,) kind of each item; 0: stateful.
-        row: (N,) row of each item.
-        rack_row: (R,) row of the rack costs of each row.
-        is_claimed: (R,) whether the row's items are claimed.
-        hub: (R,) hub of each row.
+        lot: (N,) lot of each item.
+        row: (L,) row of the rack costs of each lot.
+        is_claimed: (L,) whether the lot's items are claimed.
+        hub: (L,) hub of each lot.
         cell: (C, 2) cell of each owner's places.
         first_hub: first node of the hubs; and so on. Places are numbered owner by owner. Without other bearers the owners
             are bearers themselves.
     """
 
     kind: Int64Array
+    lot: Int64Array
     row: Int64Array
-    rack_row: Int64Array
     is_claimed: BoolArray
     hub: Int64Array
     cell: Int64Array
@@ -67,14 +67,14 @@ class Nodes:
         item_pool, owner_pool = problem.item_pool, problem.owner_pool
         hubs = KINDS * (1 + max(int(item_pool.max(initial=0)), int(owner_pool.max(initial=0))))
         item_hub = item_pool * KINDS + kind
-        row = numbered((racks.costs.row * hubs + item_hub) * 2 + is_claimed)
-        rack_row, hub, claimed = (np.zeros(int(row.max(initial=-1)) + 1, dtype=np.int64) for _ in range(3))
-        rack_row[row], hub[row], claimed[row] = racks.costs.row, item_hub, is_claimed
+        lot = numbered((racks.costs.row * hubs + item_hub) * 2 + is_claimed)
+        row, hub, claimed = (np.zeros(int(lot.max(initial=-1)) + 1, dtype=np.int64) for _ in range(3))
+        row[lot], hub[lot], claimed[lot] = racks.costs.row, item_hub, is_claimed
         cell = (racks.rack * hubs + owner_pool * KINDS)[:, None] + np.arange(KINDS)
         bearers = 0 if problem.bearers is None else len(problem.bearers.weight)
         ends = np.cumsum([len(hub), hubs, hubs * racks.costs.cells, KINDS * owners]).tolist()
         ends += [ends[-1] + (owners if bearers else 0), ends[-1] + owners + bearers]
-        return cls(kind, row, rack_row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends)
+        return cls(kind, lot, row, claimed > 0, ends[0] + hub, ends[1] + cell, *ends)
 
     @property
     def first_class(self) -> int:
@@ -93,31 +93,31 @@ class Nodes:
 
 
 def _trunk(nodes: Nodes, racks: RackCosts, may_move: BoolArray) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(A,) tails, heads and costs of the arcs from rows to places.
+    """(A,) tails, heads and costs of the arcs from lots to places.
 
     Args:
         nodes: the nodes.
         racks: what items cost.
-        may_move: (R,) rows whose items may leave all claimants.
+        may_move: (L,) lots whose items may leave all claimants.
     """
     hubs, costs = nodes.first_cell - nodes.first_hub, racks.costs
-    rows = np.flatnonzero(may_move)
+    lots = np.flatnonzero(may_move)
     moved = np.where(nodes.is_claimed, racks.move, 0)
     # Arcs of their own to racks that are cheaper than the others.
-    position, entry = costs.entries_of(nodes.rack_row[rows])
+    position, entry = costs.entries_of(nodes.row[lots])
     is_cheap = costs.saved[entry] > 0
-    of_row, entry = rows[position[is_cheap]], entry[is_cheap]
+    of_lot, entry = lots[position[is_cheap]], entry[is_cheap]
     cells = distinct(nodes.cell.reshape(-1))
-    to_cell = nodes.first_cell + costs.entry_cell[entry] * hubs + nodes.hub[of_row] - nodes.first_hub
+    to_cell = nodes.first_cell + costs.entry_cell[entry] * hubs + nodes.hub[of_lot] - nodes.first_hub
     has_owners = are_in(to_cell, cells)
-    of_row, entry, to_cell = of_row[has_owners], entry[has_owners], to_cell[has_owners]
+    of_lot, entry, to_cell = of_lot[has_owners], entry[has_owners], to_cell[has_owners]
     places = nodes.first_place + np.arange(nodes.cell.size)
     of_hub = nodes.first_hub + (cells - nodes.first_cell) % hubs
-    by_hub = costs.default[nodes.rack_row[rows]] + moved[rows]
+    by_hub = costs.default[nodes.row[lots]] + moved[lots]
     return (
-        np.concatenate([of_row, rows, of_hub, nodes.cell.reshape(-1)]),
-        np.concatenate([to_cell, nodes.hub[rows], cells, places]),
-        np.concatenate([costs.entry_cost[entry] + moved[of_row], by_hub, np.zeros_like(cells), np.zeros_like(places)]),
+        np.concatenate([of_lot, lots, of_hub, nodes.cell.reshape(-1)]),
+        np.concatenate([to_cell, nodes.hub[lots], cells, places]),
+        np.concatenate([costs.entry_cost[entry] + moved[of_lot], by_hub, np.zeros_like(cells), np.zeros_like(places)]),
     )
 
 
@@ -196,7 +196,7 @@ class Best:
         capacity: (A,) capacities.
         flow: (A,) flows.
         is_free: (A,) whether the flow may differ.
-        supply: supplies of all nodes but rows and classes.
+        supply: supplies of all nodes but lots and classes.
     """
 
     kept: Int64Array
@@ -214,7 +214,7 @@ class Best:
 class ActivesNetwork:
     """The network of a problem, but for its state.
 
-    `classes` are items of one row with equal claims, `claims` pairs of class and claimant, sorted by class.
+    `classes` are items of one lot with equal claims, `claims` pairs of class and claimant, sorted by class.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -226,7 +226,7 @@ class ActivesNetwork:
         nobody = np.zeros(len(problem.weight), dtype=np.int64)
         itself = Bearers(np.arange(len(problem.weight)), problem.weight, nobody, 1)
         self.bearers = problem.bearers or itself
-        self.classes = Classes.alike(self.nodes.row, labels_of_lists(items, claims.item, claims.owner))
+        self.classes = Classes.alike(self.nodes.lot, labels_of_lists(items, claims.item, claims.owner))
         claims = claims.where(self.classes.first[self.classes.of[claims.item]] == claims.item)
         of_class = self.classes.of[claims.item]
         order = order_by(of_class)
@@ -259,25 +259,25 @@ class ActivesNetwork:
         nodes, bounds, classes, owners = self.nodes, self.bounds, self.classes, len(self.problem.weight)
         arcs = Arcs(goals=4)
         everything = len(nodes.kind) + 1
-        row, kind = nodes.row[classes.first], nodes.kind[classes.first]
-        # Claims: from the row, as many as there are; by a node of their own, if several owners claim the same items.
+        lot, kind = nodes.lot[classes.first], nodes.kind[classes.first]
+        # Claims: from the lot, as many as there are; by a node of their own, if several owners claim the same items.
         of_class = self.claims.item
         node = np.zeros(len(classes), dtype=np.int64)
         node[self.shared] = nodes.first_class + np.arange(len(self.shared))
-        cost = self.racks.costs.at(nodes.rack_row[row[of_class]], self.racks.rack[self.claims.owner])
+        cost = self.racks.costs.at(nodes.row[lot[of_class]], self.racks.rack[self.claims.owner])
         kept = arcs.add(
-            np.where(self.is_shared, node[of_class], row[of_class]),
+            np.where(self.is_shared, node[of_class], lot[of_class]),
             nodes.place(self.claims.owner, kind[of_class]),
             np.where(self.is_shared, everything, classes.size[of_class]),
             0,
             cost,
         )
-        shared = arcs.add(row[self.shared], node[self.shared], classes.size[self.shared])
+        shared = arcs.add(lot[self.shared], node[self.shared], classes.size[self.shared])
         tail, head, of_trunk = _trunk(nodes, self.racks, ~nodes.is_claimed | (not self.problem.keep_all_claims))
         first = arcs.add(tail, head, everything, 0, of_trunk).start
         prices = self._add_steps(arcs, stateful, every)
         supplies = np.zeros(nodes.first_class + len(self.shared), dtype=np.int64)
-        supplies[: nodes.first_hub] = np.bincount(nodes.row, minlength=nodes.first_hub)
+        supplies[: nodes.first_hub] = np.bincount(nodes.lot, minlength=nodes.first_hub)
         supplies[nodes.first_owner + np.arange(owners)] = -bounds.low
         supplies[nodes.sink] = int(bounds.low.sum()) - len(nodes.kind)
         # A simple path or cycle meets each node once, and between two places or owners one that is neither.
@@ -285,8 +285,8 @@ class ActivesNetwork:
         of_costs = 2 * turns * (int(cost.max(initial=0)) + int(of_trunk.max(initial=0)))
         changes = of_costs, min(owners, turns) * (2 + prices[0]), 1 + prices[1]
         flow, is_free = solve_face(Network(supplies, arcs, 4 * turns, changes))
-        beyond_rows = np.where(np.arange(len(supplies)) < nodes.first_hub, 0, supplies)[: nodes.first_class]
-        best = self._best(arcs, flow, is_free, kept, shared, first, beyond_rows)
+        beyond_lots = np.where(np.arange(len(supplies)) < nodes.first_hub, 0, supplies)[: nodes.first_class]
+        best = self._best(arcs, flow, is_free, kept, shared, first, beyond_lots)
         end = len(arcs) - len(every.owner)
         ends = slice(end - len(stateful.owner), end), slice(end, None)
         lows = bounds.stateful.low, bounds.borne.low

@@ -1,7 +1,7 @@
 r"""The second network of actives: within what the first one left open, items stay or go where their state is.
 
     class -> claimants' places
-      |  \-> row (and on as in `network.py`), the more the better of items without state
+      |  \-> lot (and on as in `network.py`), the more the better of items without state
       \----> places of owners with state, as many as the class has items with state there
 
 Items that could go to the state of several owners are a node of their own on the way to these.
@@ -53,7 +53,7 @@ class StateNetwork:
     def __init__(self, network: ActivesNetwork, best: Best) -> None:
         self.problem, self.nodes, self.best = network.problem, network.nodes, best
         self.classes, self.claims = network.classes, network.claims
-        self.row, self.kind = self.nodes.row[self.classes.first], self.nodes.kind[self.classes.first]
+        self.lot, self.kind = self.nodes.lot[self.classes.first], self.nodes.kind[self.classes.first]
         self.useful = self._useful(network.problem.state)
         self.number = np.bincount(self.useful.item, minlength=len(self.nodes.kind))
         self.choices = int(self.number[self.number > 1].sum())
@@ -75,7 +75,7 @@ class StateNetwork:
         """Give nodes to open classes, and to groups that could go to several owners."""
         best, self.groups = self.best, groups
         self.open = np.flatnonzero(best.is_open)
-        self.node = np.full(len(self.row), -1)
+        self.node = np.full(len(self.lot), -1)
         self.node[self.open] = self.nodes.first_class + np.arange(len(self.open))
         choices = np.bincount(self.groups.options.item, minlength=len(self.groups.state))
         several = np.flatnonzero(choices > 1)
@@ -150,7 +150,7 @@ class StateNetwork:
         return (at - nodes.first_place) // KINDS
 
     def _add_classes(self, arcs: Arcs) -> None:
-        """Arcs that are open to all items of a class or group: to claimants, to the row though there is state, to state."""
+        """Arcs that are open to all items of a class or group: to claimants, to the lot though there is state, to state."""
         best, nodes, options = self.best, self.nodes, self.groups.options
         everything = len(nodes.kind) + 1
         keep = np.flatnonzero(best.may_keep & best.is_open[self.claims.item])
@@ -158,19 +158,19 @@ class StateNetwork:
         arcs.add(self.node[of_class], nodes.place(self.claims.owner[keep], self.kind[of_class]), everything)
         away = distinct(self.groups.of_class[self.groups.state != _NO_STATE])
         away = away[best.may_leave[away]]
-        arcs.add(self.node[away], self.row[away], everything, 1, 0, self._moved(away))
+        arcs.add(self.node[away], self.lot[away], everything, 1, 0, self._moved(away))
         several = options.where(self.several)
         place = nodes.place(several.owner, self.kind[self.groups.of_class[several.item]])
         arcs.add(self.group_node[several.item], place, everything, 0, several.rank)
 
     def _add_ways(self, arcs: Arcs) -> tuple[Int64Array, Int64Array]:
-        """Arcs that are open to the items of one group alone: to the row without state, else to its state.
+        """Arcs that are open to the items of one group alone: to the lot without state, else to its state.
 
         Returns:
             (groups that have one, the nodes that they lead to).
         """
         groups, single = self.groups, self.groups.options.where(~self.several)
-        head, behind = self.row[groups.of_class], np.zeros(len(groups.state), dtype=np.int64)
+        head, behind = self.lot[groups.of_class], np.zeros(len(groups.state), dtype=np.int64)
         head = np.where(self.group_node >= 0, self.group_node, head)
         head[single.item] = self.nodes.place(single.owner, self.kind[groups.of_class[single.item]])
         behind[single.item] = single.rank
@@ -181,7 +181,7 @@ class StateNetwork:
 
     def _moved(self, of_class: Int64Array) -> Int64Array:
         """Last goal, with racks: fewest claims lost. Without them the first flow has decided that."""
-        has_claims = self.nodes.is_claimed[self.row[of_class]] & (self.problem.racks is not None)
+        has_claims = self.nodes.is_claimed[self.lot[of_class]] & (self.problem.racks is not None)
         moved: Int64Array = has_claims.astype(np.int64)
         return moved
 
@@ -236,7 +236,7 @@ class StateNetwork:
     def _is_useful(self, state: Pairs) -> BoolArray:
         """(S,) whether the item may come to the owner's cell, and has no claim there."""
         best, nodes = self.best, self.nodes
-        of_class, row = self.classes.of[state.item], nodes.row[state.item]
+        of_class, lot = self.classes.of[state.item], nodes.lot[state.item]
         cell = nodes.cell[state.owner, nodes.kind[state.item]]
         width = nodes.first_class
         free = best.is_free & (best.head < nodes.first_place)
@@ -246,5 +246,5 @@ class StateNetwork:
             return are_in(tail * width + head, known)
 
         is_claim = self.claims.have(of_class, state.owner)
-        by_hub = is_way(row, nodes.hub[row]) & is_way(nodes.hub[row], cell)
-        return ~is_claim & (by_hub | is_way(row, cell))
+        by_hub = is_way(lot, nodes.hub[lot]) & is_way(nodes.hub[lot], cell)
+        return ~is_claim & (by_hub | is_way(lot, cell))

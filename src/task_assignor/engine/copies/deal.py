@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from task_assignor.engine.copies.goals import Rows
+from task_assignor.engine.copies.goals import CopiedItems
 from task_assignor.engine.items import NOBODY, rank_within
 from task_assignor.sdk.arrays import order_by, values_of
 from task_assignor.sdk.columns import BoolArray, Int64Array
@@ -27,7 +27,7 @@ GOLDEN: Final = 0x9E3779B1
 
 def deal(
     holders: Int64Array,
-    row: Int64Array,
+    item: Int64Array,
     cell: Int64Array,
     former: Int64Array,
     is_away: BoolArray,
@@ -38,7 +38,7 @@ def deal(
 
     Args:
         holders: (R, H) owners of each item: the main one first; -1 where a copy is open.
-        row: (E,) row of each copy to place, ascending; as many of a row as are open.
+        item: (E,) item of each copy to place, ascending; as many of an item as are open.
         cell: (E,) where it goes.
         former: (E,) owner that it had better have, if that is of this cell; -1: none.
         is_away: (E,) the others stay before this one.
@@ -47,39 +47,41 @@ def deal(
     """
     owners = _Owners(cell, of_owner, room)
     owner = owners.stayers(former, is_away)
-    # Open places of a row are filled from the left.
-    places = _open_places(holders, row)
+    # Open places of an item are filled from the left.
+    places = _open_places(holders, item)
     table = holders.copy()
     table[places] = owner
     rest = np.flatnonzero(owner < 0)
     slots = owners.slots(owner[owner >= 0])
-    # Copy after copy of all rows, each time in an order that is no order: owner after owner meets each row but once.
-    turn = (row[rest] * GOLDEN) % (1 << 32)
-    owner[rest[order_by(cell[rest], rank_within(row[rest]), turn)]] = slots
+    # Copy after copy of all items, each time in an order that is no order: owner after owner meets each item but once.
+    turn = (item[rest] * GOLDEN) % (1 << 32)
+    owner[rest[order_by(cell[rest], rank_within(item[rest]), turn)]] = slots
     moved = (places[0] * table.shape[1] + places[1])[rest]
     table[places] = owner
     return ascending(table) if _Swaps(table, moved, of_owner).settle() else None
 
 
-def formers(rows: Rows, fixed: Int64Array, row: Int64Array, cell: Int64Array, of_owner: Int64Array) -> Int64Array:
-    """(E,) of the owners of the cell one where a copy of the row was and none is now, for each another; -1: there is none."""
+def formers(
+    items: CopiedItems, fixed: Int64Array, item: Int64Array, cell: Int64Array, of_owner: Int64Array
+) -> Int64Array:
+    """(E,) of the owners of the cell one where a copy of the item was and none is now, for each another; -1: there is none."""
     asks = np.zeros(len(fixed), dtype=np.bool_)
-    asks[row] = True
-    asked = np.flatnonzero(asks[rows.claim_row])
-    is_open = asked[~(fixed[rows.claim_row[asked]] == rows.claim_owner[asked][:, None]).any(axis=1)]
+    asks[item] = True
+    asked = np.flatnonzero(asks[items.claim_item])
+    is_open = asked[~(fixed[items.claim_item[asked]] == items.claim_owner[asked][:, None]).any(axis=1)]
     if not len(is_open):
-        return np.full(len(row), NOBODY, dtype=np.int64)
+        return np.full(len(item), NOBODY, dtype=np.int64)
     cells = int(of_owner.max()) + 1
-    keys = rows.claim_row[is_open] * cells + of_owner[rows.claim_owner[is_open]]
-    order = order_by(keys, rows.claim_rank[is_open])
-    keys, is_open, wanted = keys[order], is_open[order], row * cells + cell
+    keys = items.claim_item[is_open] * cells + of_owner[items.claim_owner[is_open]]
+    order = order_by(keys, items.claim_rank[is_open])
+    keys, is_open, wanted = keys[order], is_open[order], item * cells + cell
     # Of several copies that go to one cell each takes another one.
-    keys, wanted = (one * rows.owners + rank_within(one) for one in (keys, wanted))
-    return values_of(keys, rows.claim_owner[is_open], wanted, NOBODY)
+    keys, wanted = (one * items.owners + rank_within(one) for one in (keys, wanted))
+    return values_of(keys, items.claim_owner[is_open], wanted, NOBODY)
 
 
 def deal_in_cells(
-    rows: Rows,
+    items: CopiedItems,
     holders: Int64Array,
     copies: tuple[Int64Array, Int64Array],
     cell: Int64Array,
@@ -87,17 +89,17 @@ def deal_in_cells(
     of_owner: Int64Array,
     room: tuple[Int64Array, Int64Array],
 ) -> Int64Array | None:
-    """The holders after copies, by row and column, have gone to the cells; None: they would meet.
+    """The holders after copies, by item and column, have gone to the cells; None: they would meet.
 
     Those that change cells go where one was before, if they can.
     """
-    row, owner, fixed = copies[0], holders[copies], holders.copy()
+    item, owner, fixed = copies[0], holders[copies], holders.copy()
     moved = np.flatnonzero(of_owner[owner] != cell)
-    fixed[row[moved], copies[1][moved]] = NOBODY
+    fixed[item[moved], copies[1][moved]] = NOBODY
     former = owner.copy()
-    former[moved] = formers(rows, fixed, row[moved], cell[moved], of_owner)
+    former[moved] = formers(items, fixed, item[moved], cell[moved], of_owner)
     fixed[copies] = NOBODY
-    return deal(fixed, row, cell, former, is_away, of_owner, room)
+    return deal(fixed, item, cell, former, is_away, of_owner, room)
 
 
 def ascending(holders: Int64Array) -> Int64Array:
@@ -107,9 +109,9 @@ def ascending(holders: Int64Array) -> Int64Array:
     return np.concatenate([holders[:, :1], np.where(copies == limit, NOBODY, copies)], axis=1)
 
 
-def _open_places(holders: Int64Array, row: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _open_places(holders: Int64Array, item: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Row and column of each copy to place."""
-    number = np.bincount(row, minlength=len(holders))
+    number = np.bincount(item, minlength=len(holders))
     is_open = holders < 0
     is_open[:, 0] = False
     is_open &= np.cumsum(is_open, axis=1) <= number[:, None]
@@ -150,7 +152,7 @@ class _Owners:
         owner = owner[order_by(self.of_owner[owner], rank_within(owner), owner)]
         chosen = owner[rank_within(self.of_owner[owner]) < self._beyond(sure)[self.of_owner[owner]]]
         counts = sure - taken + np.bincount(chosen, minlength=len(sure))
-        # The owners with most first: their copies need most rows.
+        # The owners with most first: their copies need most items.
         order = order_by(self.of_owner, -counts)
         return np.repeat(order, counts[order])
 
@@ -199,39 +201,39 @@ class _Swaps:
 
     def _meets(self, entries: Int64Array) -> BoolArray:
         """(E,) whether the copy's owner is the main one, or has an earlier copy."""
-        row, column = np.divmod(entries, self.width)
-        own = self.table[row, column]
+        item, column = np.divmod(entries, self.width)
+        own = self.table[item, column]
         found = np.zeros(len(entries), dtype=np.bool_)
         for other in range(self.width):
-            found |= (self.table[row, other] == own) & (other != column)
+            found |= (self.table[item, other] == own) & (other != column)
         # Of two copies that meet both are named; one swap may be enough.
         return found
 
     def _swap(self, first: Int64Array, second: Int64Array) -> None:
-        """Pairs of copies change places where neither meets another one then. Each row takes part once."""
-        rows = np.stack([first // self.width, second // self.width], axis=1)
-        apart = rows[:, 0] != rows[:, 1]
-        first, second, rows = first[apart], second[apart], rows[apart]
-        _, seen = np.unique(rows.reshape(-1), return_index=True)
-        is_first = np.zeros(2 * len(rows), dtype=np.bool_)
+        """Pairs of copies change places where neither meets another one then. Each item takes part once."""
+        items = np.stack([first // self.width, second // self.width], axis=1)
+        apart = items[:, 0] != items[:, 1]
+        first, second, items = first[apart], second[apart], items[apart]
+        _, seen = np.unique(items.reshape(-1), return_index=True)
+        is_first = np.zeros(2 * len(items), dtype=np.bool_)
         is_first[seen] = True
         alone = is_first.reshape(-1, 2).all(axis=1)
-        first, second, rows = first[alone], second[alone], rows[alone]
+        first, second, items = first[alone], second[alone], items[alone]
         flat = self.table.reshape(-1)
         ours, theirs = flat[first], flat[second]
-        fits = ~(self.table[rows[:, 0]] == theirs[:, None]).any(axis=1)
-        fits &= ~(self.table[rows[:, 1]] == ours[:, None]).any(axis=1)
+        fits = ~(self.table[items[:, 0]] == theirs[:, None]).any(axis=1)
+        fits &= ~(self.table[items[:, 1]] == ours[:, None]).any(axis=1)
         flat[first[fits]], flat[second[fits]] = theirs[fits], ours[fits]
 
     def _swap_one(self, entry: int) -> bool:
         """Change places with the first copy that fits: of the same cell, else of any; whether there was one."""
         if not self._meets(np.array([entry]))[0]:
             return True
-        flat, row = self.table.reshape(-1), entry // self.width
+        flat, item = self.table.reshape(-1), entry // self.width
         own = int(flat[entry])
         cell = slice(*self.start[self.of_owner[own] : self.of_owner[own] + 2].tolist())
-        near = self._first_that_fits(self.by_cell[cell], own, self.table[row])
-        other = self._first_that_fits(self.every, own, self.table[row]) if near is None else near
+        near = self._first_that_fits(self.by_cell[cell], own, self.table[item])
+        other = self._first_that_fits(self.every, own, self.table[item]) if near is None else near
         if other is None:
             return False
         if near is None:

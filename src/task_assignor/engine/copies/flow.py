@@ -56,29 +56,29 @@ class Cells:
 
 @attrs.frozen(eq=False, kw_only=True)
 class Special:
-    """Cells in which a copy of a row costs less than elsewhere: where there was one before, or is one now.
+    """Cells in which a copy of an item costs less than elsewhere: where there was one before, or is one now.
 
     Args:
-        cell: (S,) cell; of a row each one once, unless no copy must be told from another.
+        cell: (S,) cell; of an item each one once, unless no copy must be told from another.
         is_away: (S,) no copy was there before.
-        row: (S,) row; by default one after the other.
-        behind: (S,) how many cells of former copies of the row are to be preferred.
+        item: (S,) item; by default one after the other.
+        behind: (S,) how many cells of former copies of the item are to be preferred.
         prefer: (S,) of equal ones the smallest stay.
     """
 
     cell: Int64Array
     is_away: BoolArray
-    row: Int64Array = attrs.Factory(lambda self: np.arange(len(self.cell)), takes_self=True)
+    item: Int64Array = attrs.Factory(lambda self: np.arange(len(self.cell)), takes_self=True)
     behind: Int64Array = _alike("cell", 0)
     prefer: Int64Array = _alike("cell", 0)
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class Freed:
-    """R rows: items of which copies are to be placed.
+    """R items of which copies are to be placed.
 
     Args:
-        cost_row: (R,) row of the costs.
+        row: (R,) row of the costs.
         special: where a copy costs less.
         present: (R, W) tag values of the other holders, a bit for each.
         wanted: (R,) tag values that are wanted in addition.
@@ -88,13 +88,13 @@ class Freed:
         is_new: nothing is placed yet: copies of equal items are spread over the owners.
     """
 
-    cost_row: Int64Array
+    row: Int64Array
     special: Special
     present: Bits
     wanted: Int64Array
     blocked: Int64Array
-    supply: Int64Array = _alike("cost_row", 1)
-    cover_key: Int64Array = _alike("cost_row", NOBODY)
+    supply: Int64Array = _alike("row", 1)
+    cover_key: Int64Array = _alike("row", NOBODY)
     is_new: bool = False
 
 
@@ -153,7 +153,7 @@ class FreedFlow:
     def __init__(self, freed: Freed, cells: Cells, prices: Prices, most_pairs: int = MOST_PAIRS) -> None:
         self.freed, self.cells = freed, cells
         self.q = len(cells.zone)
-        # Rows of one class have their holders in the same cells.
+        # Items of one class have their holders in the same cells.
         self.classes: int = int(np.count_nonzero(np.bincount(freed.blocked[:, 0] + 1))) if freed.blocked.size else 0
         if self.classes * self.q <= most_pairs:
             self._classify()
@@ -170,47 +170,47 @@ class FreedFlow:
             room[known, column[known]] -= 1
         self.capacity = self.count[:, None] * np.clip(room, 0, self.supply[:, None])
         traffic, self.move = prices.in_flows
-        self.cost = traffic * prices.costs.table(freed.cost_row[first])[:, cells.zone] + self.move
+        self.cost = traffic * prices.costs.table(freed.row[first])[:, cells.zone] + self.move
 
     def _classify(self) -> None:
         freed, special = self.freed, self.freed.special
-        # Of one cell per row it is enough to know how many rows of a class have it; of several the row must be known.
-        number = np.bincount(special.row, minlength=len(freed.supply))
+        # Of one cell per item it is enough to know how many items of a class have it; of several the item must be known.
+        number = np.bincount(special.item, minlength=len(freed.supply))
         is_told = (number > 1) | (freed.supply > 1)
-        columns: list[npt.NDArray[np.integer]] = [freed.supply, freed.wanted, freed.cost_row, freed.cover_key]
+        columns: list[npt.NDArray[np.integer]] = [freed.supply, freed.wanted, freed.row, freed.cover_key]
         columns += list(freed.present.T)
         columns += list(np.sort(freed.blocked, axis=1).T)
-        chosen = np.flatnonzero(is_told[special.row])
-        chosen = chosen[order_by(special.row[chosen], special.cell[chosen])]
+        chosen = np.flatnonzero(is_told[special.item])
+        chosen = chosen[order_by(special.item[chosen], special.cell[chosen])]
         width = int(special.behind.max(initial=0)) + 1
         told = (special.cell[chosen] * 2 + special.is_away[chosen]) * width + special.behind[chosen]
-        classes = Classes.alike(*columns, labels_of_lists(len(number), special.row[chosen], told))
-        self.first, self.of_row, self.count = classes.first, classes.of, classes.size
+        classes = Classes.alike(*columns, labels_of_lists(len(number), special.item[chosen], told))
+        self.first, self.of_item, self.count = classes.first, classes.of, classes.size
         self.is_told = is_told[self.first]
 
     def pairs(self, low: Int64Array, high: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Pairs (row, cell) of the freed copies by these goals, in order.
+        """Pairs (item, cell) of the freed copies by these goals, in order.
 
         Most of the tag values that are wanted; least cost; fewest copies where none was before; of several cells of former
         copies the preferred ones; fewest changes; the copies of equal items on many owners. Each cell takes from `low` to
-        `high` copies, and of each row no more than it has owners that do not hold it yet.
+        `high` copies, and of each item no more than it has owners that do not hold it yet.
 
         Raises:
             InfeasibleFlowError: the bounds cannot be met.
         """
         special = self.freed.special
-        of_class = self.of_row[special.row]
+        of_class = self.of_item[special.item]
         alike = Classes.alike(of_class, special.cell, special.is_away, special.behind)
-        kinds, kind = alike.first, alike.of
-        number = np.minimum(alike.size, self.capacity[of_class[kinds], special.cell[kinds]])
-        s_class, s_cell = of_class[kinds], special.cell[kinds]
+        first, of_arc = alike.first, alike.of
+        number = np.minimum(alike.size, self.capacity[of_class[first], special.cell[first]])
+        s_class, s_cell = of_class[first], special.cell[first]
         self.base = self.capacity.copy()
         np.subtract.at(self.base, (s_class, s_cell), number)
         self.base = np.maximum(self.base, 0)
         self.arcs = Arcs(goals=6)
         self.nodes = self.classes + self.q + 1
         short, tail = self._short(), self._tails()
-        away, behind = special.is_away[kinds].astype(np.int64), special.behind[kinds]
+        away, behind = special.is_away[first].astype(np.int64), special.behind[first]
         special_arcs = self.arcs.add(
             tail[s_class, s_cell],
             self.classes + s_cell,
@@ -221,17 +221,17 @@ class FreedFlow:
             behind,
         )
         flows = self._solved(short, tail, low, high, int(behind.max(initial=0)))
-        row, cell = np.nonzero(self.base)
+        base = np.nonzero(self.base)
         every = np.zeros_like(self.base)
-        np.add.at(every, (row, cell), flows[self.base_arcs])
+        np.add.at(every, base, flows[self.base_arcs])
         if self.freed.is_new:
-            every[row, cell] += flows[self.rest_arcs]
-        return self._dealt(every, s_class, s_cell, flows[special_arcs], kind)
+            every[base] += flows[self.rest_arcs]
+        return self._dealt(every, s_class, s_cell, flows[special_arcs], of_arc)
 
     def may_gain(self) -> bool:
-        """Whether there is a row whose copy, in its special cell, has not most of the wanted tag values that it can have."""
+        """Whether there is an item whose copy, in its special cell, has not most of the wanted tag values that it can have."""
         special = self.freed.special
-        short, of_class = self._short(), self.of_row[special.row]
+        short, of_class = self._short(), self.of_item[special.item]
         least = np.where(self.capacity > 0, short, short.max(initial=0)).min(axis=1, initial=_LARGEST)
         return bool((short[of_class, special.cell] > least[of_class]).any())
 
@@ -266,8 +266,8 @@ class FreedFlow:
                 word, bit = divmod(value, WORD)
                 fresh[:, number] &= (self.freed.present[self.first[chosen], word] >> np.uint64(bit)) & np.uint64(1) == 0
         count, wanted = self.count[chosen], np.minimum(self.freed.wanted[self.first[chosen]], self.supply[chosen])
-        row, value = np.nonzero(fresh)
-        self.arcs.add(chosen[row], through[row, value], count[row])
+        place, value = np.nonzero(fresh)
+        self.arcs.add(chosen[place], through[place, value], count[place])
         self.arcs.add(chosen, spare, count * (self.supply[chosen] - wanted))
         self.arcs.add(chosen, spare, count * wanted, 1)
         self.arcs.add(
@@ -278,14 +278,14 @@ class FreedFlow:
     def _solved(
         self, short: Int64Array, tail: Int64Array, low: Int64Array, high: Int64Array, behind: int
     ) -> Int64Array:
-        row, cell = np.nonzero(self.base)
-        capacity = self.base[row, cell]
-        ends, cost = (tail[row, cell], self.classes + cell), (short[row, cell], self.cost[row, cell], 1, 0, 1)
+        base = np.nonzero(self.base)
+        capacity = self.base[base]
+        ends, cost = (tail[base], self.classes + base[1]), (short[base], self.cost[base], 1, 0, 1)
         if self.freed.is_new:
             # No more of a class on an owner than its part, where that can be.
             part = high * (self.capacity > 0)
             part = -(-part * (self.count * self.supply)[:, None] // np.maximum(part.sum(axis=1), 1)[:, None])
-            beyond = np.maximum(capacity - part[row, cell], 0)
+            beyond = np.maximum(capacity - part[base], 0)
             capacity = capacity - beyond
             self.rest_arcs = self.arcs.add(*ends, beyond, *cost, 1)
         self.base_arcs = self.arcs.add(*ends, capacity, *cost)
@@ -304,39 +304,39 @@ class FreedFlow:
         return solve(Network(supplies, self.arcs, longest_path=6 * (self.q + 2), changes=changes))
 
     def _dealt(
-        self, every: Int64Array, s_class: Int64Array, s_cell: Int64Array, s_flow: Int64Array, kind: Int64Array
+        self, every: Int64Array, s_class: Int64Array, s_cell: Int64Array, s_flow: Int64Array, of_arc: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
-        """The flow as pairs (row, cell)."""
+        """The flow as pairs (item, cell)."""
         special = self.freed.special
-        # Rows that are alike in all: what goes to their special cells is dealt out with the rest.
+        # Items that are alike in all: what goes to their special cells is dealt out with the rest.
         told = self.is_told[s_class]
         np.add.at(every, (s_class[told], s_cell[told]), s_flow[told])
-        order = order_by(kind, special.prefer, special.row)
+        order = order_by(of_arc, special.prefer, special.item)
         rank = np.empty_like(order)
-        rank[order] = rank_within(kind[order])
-        stays = (rank < s_flow[kind]) & ~told[kind]
-        is_open = np.ones(len(self.of_row), dtype=np.bool_)
-        is_open[special.row[stays]] = False
-        row, cell = self._in_turn(np.flatnonzero(is_open), every)
-        return np.concatenate([special.row[stays], row]), np.concatenate([special.cell[stays], cell])
+        rank[order] = rank_within(of_arc[order])
+        stays = (rank < s_flow[of_arc]) & ~told[of_arc]
+        is_open = np.ones(len(self.of_item), dtype=np.bool_)
+        is_open[special.item[stays]] = False
+        item, cell = self._in_turn(np.flatnonzero(is_open), every)
+        return np.concatenate([special.item[stays], item]), np.concatenate([special.cell[stays], cell])
 
-    def _in_turn(self, rows: Int64Array, every: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Each class's copies go round its rows, cell after cell: no row gets two in one cell, as long as none need to.
+    def _in_turn(self, items: Int64Array, every: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Each class's copies go round its items, cell after cell: no item gets two in one cell, as long as none need to.
 
-        The rows go in steps, so that neighbours are not in the same cell.
+        The items go in steps, so that neighbours are not in the same cell.
         """
-        of_class = self.of_row[rows]
+        of_class = self.of_item[items]
         size = np.bincount(of_class, minlength=self.classes)
         order = order_by(of_class)
         start = np.cumsum(size) - size
         step = np.maximum(size // np.maximum(every.max(axis=1, initial=0), 1), 1)
         rank = rank_within(of_class[order])
         order = order[order_by(of_class[order], rank % np.repeat(step, size), rank)]
-        row, cell = np.nonzero(every)
-        key = self.freed.cover_key[self.first[row]]
+        which, cell = np.nonzero(every)
+        key = self.freed.cover_key[self.first[which]]
         value = np.where(key >= 0, self.cells.value[cell, key], 0) if self.cells.value.shape[1] else np.zeros_like(cell)
-        by_value = order_by(row, value, cell)
-        row, cell = row[by_value], cell[by_value]
-        copies = every[row, cell]
-        of_copy, cell = np.repeat(row, copies), np.repeat(cell, copies)
-        return rows[order[start[of_copy] + rank_within(of_copy) % np.maximum(size[of_copy], 1)]], cell
+        by_value = order_by(which, value, cell)
+        which, cell = which[by_value], cell[by_value]
+        copies = every[which, cell]
+        of_copy, cell = np.repeat(which, copies), np.repeat(cell, copies)
+        return items[order[start[of_copy] + rank_within(of_copy) % np.maximum(size[of_copy], 1)]], cell

@@ -120,33 +120,39 @@ class Total(NamedTuple):
     """How many owners of former copies would have been preferred."""
 
 
-class Rows:
-    """The items that get copies, as rows. `holders` are (R, H) owners: the main one, then the copies, ascending, then -1."""
+class CopiedItems:
+    """The R items of a problem that get copies, and what is asked of them. Beside the problem's own numbers they have these.
+
+    `holders` are (R, H) owners: the main one, then those of the copies, ascending, then -1.
+    """
 
     def __init__(self, problem: CopyProblem) -> None:
         self.problem = problem
-        self.item = np.flatnonzero(problem.room.needs)
-        self.main = problem.main_owner[self.item]
-        self.needs = problem.room.needs[self.item]
+        self.number = np.flatnonzero(problem.room.needs)
+        self.main = problem.main_owner[self.number]
+        self.needs = problem.room.needs[self.number]
         self.most = int(self.needs.max(initial=0))
         self.owners = len(problem.room.low)
         self.value = _numbered(problem.tags)
         self.bits = _bits(self.value)
-        row = np.full(len(problem.main_owner), NOBODY, dtype=np.int64)
-        row[self.item] = np.arange(len(self.item))
-        claims = problem.claims.where(row[problem.claims.item] >= 0)
-        claims = claims.where(self.main[row[claims.item]] != claims.owner)
+        item = np.full(len(problem.main_owner), NOBODY, dtype=np.int64)
+        item[self.number] = np.arange(len(self))
+        claims = problem.claims.where(item[problem.claims.item] >= 0)
+        claims = claims.where(self.main[item[claims.item]] != claims.owner)
         claims = claims.where(order_by(claims.item, claims.owner))
-        self.claim_row, self.claim_owner, self.claim_rank = row[claims.item], claims.owner, claims.rank
+        self.claim_item, self.claim_owner, self.claim_rank = item[claims.item], claims.owner, claims.rank
         self.claim_behind = claims.behind()
-        self.claim_key = self.claim_row * self.owners + self.claim_owner
+        self.claim_key = self.claim_item * self.owners + self.claim_owner
         self.wanted = (
-            bit_count(self.present(self.table(self.claim_row, self.claim_owner)))
+            bit_count(self.present(self.table(self.claim_item, self.claim_owner)))
             if problem.keeps_tags
-            else np.full(len(self.item), self.value.shape[1] * (self.most + 1))
+            else np.full(len(self), self.value.shape[1] * (self.most + 1))
         )
         self.prices = problem.prices or Prices.nothing(len(problem.main_owner), self.owners)
-        self.cost_row, self.zone = self.prices.costs.row[self.item], self.prices.zone
+        self.row, self.zone = self.prices.costs.row[self.number], self.prices.zone
+
+    def __len__(self) -> int:
+        return len(self.number)
 
     @property
     def needs_turns(self) -> bool:
@@ -166,26 +172,26 @@ class Rows:
             found |= bits[column]
         return found
 
-    def claim_of(self, row: Int64Array, owner: Int64Array) -> Int64Array:
+    def claim_of(self, item: Int64Array, owner: Int64Array) -> Int64Array:
         """Number of the claim of each pair; -1: there is none."""
-        return np.where(owner >= 0, rows_of(self.claim_key, row * self.owners + owner), NOBODY)
+        return np.where(owner >= 0, rows_of(self.claim_key, item * self.owners + owner), NOBODY)
 
     def total(self, holders: Int64Array) -> Total:
         """How good the placement is."""
-        row, _, owner = copies_of(holders)
-        claim = self.claim_of(row, owner)
+        item, _, owner = copies_of(holders)
+        claim = self.claim_of(item, owner)
         away = int((claim < 0).sum())
-        traffic = int(self.prices.costs.at(self.cost_row[row], self.zone[owner]).sum())
+        traffic = int(self.prices.costs.at(self.row[item], self.zone[owner]).sum())
         cost = traffic * self.prices.traffic + away * self.prices.move
         return Total(self.missing(holders), cost, away, int(self.claim_behind[claim[claim >= 0]].sum()))
 
-    def table(self, row: Int64Array, owner: Int64Array) -> Int64Array:
+    def table(self, item: Int64Array, owner: Int64Array) -> Int64Array:
         """Holders of copies in any order."""
-        holders = np.full((len(self.item), self.most + 1), NOBODY, dtype=np.int64)
+        holders = np.full((len(self), self.most + 1), NOBODY, dtype=np.int64)
         holders[:, 0] = self.main
-        order = order_by(row, owner)
-        row, owner = row[order], owner[order]
-        holders[row, 1 + rank_within(row)] = owner
+        order = order_by(item, owner)
+        item, owner = item[order], owner[order]
+        holders[item, 1 + rank_within(item)] = owner
         return holders
 
     def of_owners(self) -> Cells:
@@ -198,7 +204,7 @@ class Rows:
         first = alike.first
         return Cells(of_owner=alike.of, zone=self.zone[first], bits=self.bits[first], value=self.value[first])
 
-    def of_kinds(self, keys: int) -> Cells:
+    def of_tags(self, keys: int) -> Cells:
         """A cell for owners with equal values of so many keys, those with fewest values first. All are in zone 0."""
         used = order_by(np.array([len(distinct(column)) for column in self.value.T], dtype=np.int64))[:keys]
         value = np.full_like(self.value, NOBODY)
@@ -208,7 +214,7 @@ class Rows:
         return Cells(of_owner=of_owner.reshape(-1), bits=_bits(known, self.bits.shape[1]), zone=zone, value=known)
 
     def columns(self, holders: Int64Array, number: int) -> Int64Array:
-        """(R,) column of the copy of each row that is freed: the one that adds least, or the first, second and so on."""
+        """(R,) column of the copy of each item that is freed: the one that adds least, or the first, second and so on."""
         if number:
             return 1 + (number - 1) % self.needs
         known, adds = bit_count(self.present(holders)), []
@@ -256,27 +262,27 @@ class Rows:
         """Tag values that are wanted and not there."""
         return int(np.maximum(self.wanted - bit_count(self.present(holders)), 0).sum())
 
-    def held(self, holders: Int64Array) -> Rows:
-        """The same rows, with those of the former copies that the placement has, too."""
-        row, _, owner = copies_of(holders)
-        claim = self.claim_of(row, owner)
+    def held(self, holders: Int64Array) -> CopiedItems:
+        """The same items, with those of the former copies that the placement has, too."""
+        item, _, owner = copies_of(holders)
+        claim = self.claim_of(item, owner)
         claim = claim[claim >= 0]
-        if len(claim) == len(self.claim_row):
+        if len(claim) == len(self.claim_item):
             return self
-        kept = Pairs(self.item[self.claim_row[claim]], self.claim_owner[claim], self.claim_rank[claim])
-        return Rows(attrs.evolve(self.problem, claims=kept))
+        kept = Pairs(self.number[self.claim_item[claim]], self.claim_owner[claim], self.claim_rank[claim])
+        return CopiedItems(attrs.evolve(self.problem, claims=kept))
 
-    def from_there(self, holders: Int64Array) -> Rows:
-        """The same rows, seen by a second call: the copies of the placement are the former ones."""
-        row, _, owner = copies_of(holders)
-        claims = Pairs.of(self.item[row], owner)
-        return Rows(attrs.evolve(self.problem, claims=claims))
+    def from_there(self, holders: Int64Array) -> CopiedItems:
+        """The same items, seen by a second call: the copies of the placement are the former ones."""
+        item, _, owner = copies_of(holders)
+        claims = Pairs.of(self.number[item], owner)
+        return CopiedItems(attrs.evolve(self.problem, claims=claims))
 
 
 def copies_of(holders: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """(row, column, owner) of all copies, by row."""
-    row, column = np.nonzero(holders[:, 1:] >= 0)
-    return row, column + 1, holders[row, column + 1]
+    """(item, column, owner) of all copies, by item."""
+    item, column = np.nonzero(holders[:, 1:] >= 0)
+    return item, column + 1, holders[item, column + 1]
 
 
 def _numbered(tags: Int64Array) -> Int64Array:

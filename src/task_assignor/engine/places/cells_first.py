@@ -52,12 +52,12 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
     bound = int(by_cell.item_costs(target).sum())
     is_near = by_cell.item_place == target
     saved = np.where(is_near, (problem.move_cost - problem.stay_cost)[row], 0)
-    kinds, kind = distinct_and_numbers(saved * len(cells) + target)
+    pairs, pair = distinct_and_numbers(saved * len(cells) + target)
     left = PlacesProblem(
-        costs=RowCosts.nothing(kind, len(kinds), len(cells)),
+        costs=RowCosts.nothing(pair, len(pairs), len(cells)),
         item_place=np.where(is_near, owner, NOBODY),
-        row_hub=kinds % len(cells),
-        move_cost=kinds // len(cells),
+        row_hub=pairs % len(cells),
+        move_cost=pairs // len(cells),
         cell_hub=np.arange(len(cells)),
         place_cell=cell,
         lower=problem.lower,

@@ -68,32 +68,32 @@ def relaxed(problem: PlacesProblem, weight: Int64Array) -> tuple[Int64Array, int
     """
     weights, of_item = distinct_and_numbers(weight)
     scale = min(math.lcm(*weights.tolist()) if len(weights) < 1000 else MOST_SCALE, MOST_SCALE)
-    kinds = len(weights) if problem.place_cost.any() and len(weights) * len(problem.upper) <= MOST_OWN_PLACES else 1
+    per_owner = len(weights) if problem.place_cost.any() and len(weights) * len(problem.upper) <= MOST_OWN_PLACES else 1
     while True:
         try:
-            found = min_cost_places(_per_unit(problem, weights, of_item, kinds, scale))
+            found = min_cost_places(_per_unit(problem, weights, of_item, per_owner, scale))
             break
         except CostRangeError:
             if scale == 1:
                 raise
             scale = max(scale // 10, 1)
     # Costs were rounded down, and whole items cost a whole number.
-    return np.where(found.place == NOBODY, NOBODY, found.place // kinds), -(-found.cost // scale)
+    return np.where(found.place == NOBODY, NOBODY, found.place // per_owner), -(-found.cost // scale)
 
 
 def _per_unit(
-    problem: PlacesProblem, weights: Int64Array, of_item: Int64Array, kinds: int, scale: int
+    problem: PlacesProblem, weights: Int64Array, of_item: Int64Array, per_owner: int, scale: int
 ) -> PlacesProblem:
     """A row for every row and weight, with costs per unit of weight, times `scale`, rounded down.
 
-    With as many kinds as weights there is a place for every owner and weight, so that an owner's own cost per unit is
-    exact; with one kind it is that of the heaviest, so that the bound stays one.
+    With as many places per owner as weights there is one for every owner and weight, so that an owner's own cost per unit is
+    exact; with one it is that of the heaviest, so that the bound stays one.
     """
     rows, row = distinct_and_numbers(problem.costs.row * len(weights) + of_item)
     base, of_row = rows // len(weights), rows % len(weights)
-    units, kind, costs = weights[of_row], of_row % kinds, problem.costs.of_rows(base, row)
+    units, part, costs = weights[of_row], of_row % per_owner, problem.costs.of_rows(base, row)
     exception_row, exception = csr_pairs(offsets_of(problem.exception_row, len(problem.costs)), base)
-    owners = np.repeat(np.arange(len(problem.upper)), kinds)
+    owners = np.repeat(np.arange(len(problem.upper)), per_owner)
 
     def scaled(costs: Int64Array, units: Int64Array) -> Int64Array:
         # Without overflow.
@@ -105,24 +105,24 @@ def _per_unit(
             row,
             scaled(costs.default, units),
             costs.entry_row,
-            costs.entry_cell * kinds + kind[costs.entry_row],
+            costs.entry_cell * per_owner + part[costs.entry_row],
             scaled(costs.entry_cost, units[costs.entry_row]),
-            costs.cells * kinds,
+            costs.cells * per_owner,
         ),
-        item_place=np.where(problem.item_place < 0, NOBODY, problem.item_place * kinds + of_item % kinds),
+        item_place=np.where(problem.item_place < 0, NOBODY, problem.item_place * per_owner + of_item % per_owner),
         item_weight=weights[of_item],
-        row_hub=kind,
+        row_hub=part,
         move_cost=scaled(problem.move_cost[base], units),
         stay_cost=scaled(problem.stay_cost[base], units),
-        cell_hub=np.tile(np.arange(kinds), len(problem.cell_hub)),
-        place_cell=problem.place_cell[owners] * kinds + np.tile(np.arange(kinds), len(problem.upper)),
-        place_cost=scaled(problem.place_cost[owners], np.tile(weights[-kinds:], len(problem.upper))),
+        cell_hub=np.tile(np.arange(per_owner), len(problem.cell_hub)),
+        place_cell=problem.place_cell[owners] * per_owner + np.tile(np.arange(per_owner), len(problem.upper)),
+        place_cost=scaled(problem.place_cost[owners], np.tile(weights[-per_owner:], len(problem.upper))),
         place_upper=problem.upper[owners],
         place_owner=owners,
         lower=problem.lower,
         upper=problem.upper,
         exception_row=exception_row,
-        exception_place=problem.exception_place[exception] * kinds + kind[exception_row],
+        exception_place=problem.exception_place[exception] * per_owner + part[exception_row],
         exception_cost=np.where(cost == FORBIDDEN, FORBIDDEN, scaled(cost, units[exception_row])),
     )
 
