@@ -33,7 +33,7 @@ def place_by_cells(items: CopiedItems, at_once: AtOnce | None) -> tuple[Int64Arr
     """(R, H) holders, and a bound of the cost if one is known; None: copies would meet, however they are dealt out.
 
     Args:
-        items: the items.
+        items: those that get copies.
         at_once: what one flow found, if it was asked.
     """
     holders = _kept_and_dealt(items, _kept(items))

@@ -27,7 +27,7 @@ def in_cheap_zones(items: CopiedItems, holders: Int64Array, at_once: AtOnce | No
     """The holders after copies have changed zones, and a bound of the cost if one is known.
 
     Args:
-        items: the items.
+        items: those that get copies.
         holders: a placement in which most copies are where they were.
         at_once: what one flow found, which may have left more tag values or cost less.
     """
@@ -92,7 +92,7 @@ class _Copies:
     """Copies that go somewhere else.
 
     Args:
-        items: the items.
+        items: those that get copies.
         item: (E,) item of each copy, ascending.
         column: (E,) its column.
         owner: (E,) its owner.
