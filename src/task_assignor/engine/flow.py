@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from operator import mul
 from typing import Any, Final, cast
 
@@ -174,6 +175,42 @@ def solve_face(network: Network, with_face: bool = True) -> tuple[Int64Array, Bo
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return flows[back], is_free[back]
+
+
+@attrs.frozen(eq=False)
+class Prices:
+    """What nodes are worth in a cheapest flow: it tells of arcs that the network does not have whether they could help.
+
+    Args:
+        of: for each goal the (N,) prices.
+    """
+
+    of: Sequence[Int64Array]
+
+    def may_help(self, tails: Int64Array, heads: Int64Array, *costs: Int64Array | int) -> BoolArray:
+        """Whether the flow may be cheaper with an arc of these costs, one for each goal. Where no arc may help, all of them do not."""
+        shape = np.broadcast_shapes(tails.shape, heads.shape)
+        helps, is_open = np.zeros(shape, dtype=np.bool_), np.ones(shape, dtype=np.bool_)
+        for cost, price in zip(costs, self.of, strict=True):
+            reduced = cost + price[tails] - price[heads]
+            helps |= is_open & (reduced < 0)
+            is_open &= reduced == 0
+        return helps
+
+
+def prices_of(network: Network, flows: Int64Array) -> Prices:
+    """The prices of a flow that `solve` gave."""
+    tails, heads, capacities, goals = network.arcs.columns()
+    nodes = len(np.atleast_1d(network.supplies))
+    is_open = np.ones(len(tails), dtype=np.bool_)
+    found = []
+    for cost in goals:
+        spare = (capacities - flows)[is_open]
+        price = _prices(nodes, tails[is_open], heads[is_open], spare, flows[is_open], cost[is_open])
+        # The later goals are those of the arcs that the earlier ones leave free.
+        is_open &= cost + price[tails] == price[heads]
+        found.append(price)
+    return Prices(found)
 
 
 def _check(supplies: Int64Array, tails: Int64Array, heads: Int64Array) -> int:

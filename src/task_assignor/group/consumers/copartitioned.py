@@ -202,10 +202,9 @@ def _place_standbys(
             kinds.setdefault((item.group, active[position], item.state), []).append(position)
     classes = []
     for (group, owner, state), positions in kinds.items():
-        others = [member for member in groups[group].members.tolist() if member != owner]
         # First cost: there is no copy yet.
-        costs = {member: (int(member not in state), 0) for member in others}
-        classes.append(ItemClass(group, tuple(positions), costs, origin=owner))
+        costs = dict.fromkeys(sorted(state - {owner}), (0, 0))
+        classes.append(ItemClass(group, tuple(positions), costs, (1, 0), origin=owner))
     return _spread(classes, groups, members, copies, len(items))
 
 
