@@ -80,3 +80,14 @@ def test_the_flow_does_not_grow_with_the_square_of_the_members(monkeypatch: pyte
     solved = networks(monkeypatch)
     CopartitionedAssignor().assign(GroupTopics({"t": count}), members_of(said, ["t"]))
     assert max(arcs for arcs, _ in solved) < 20 * count
+
+
+def test_what_only_seems_to_help_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many small groups nearly all pairs seemed to help, and each time the flow was solved with more of them."""
+    monkeypatch.setattr(copies, "_ALL_AT_ONCE", 0)
+    topics = [f"t{count}" for count in range(1, 31)]
+    solved = networks(monkeypatch)
+    counts = {topic: number for number, topic in enumerate(topics, 1)}
+    CopartitionedAssignor().assign(GroupTopics(counts), [ConsumerMember(f"m{n:02}", topics) for n in range(30)])
+    # That of the active ones, and that of the standbys.
+    assert len(solved) == 2

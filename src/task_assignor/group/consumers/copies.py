@@ -72,14 +72,19 @@ def spread(
         graph = _Graph(problem, np.union1d(pairs, problem.windows(len(problem.pair_member))))
         return graph.answer(solve(graph.network))
     # Nearly all pairs are for nothing: prices tell which of those that are left out would make it better, until none would.
-    better, most = problem.windows(2), _FIRST
-    while len(better):
-        pairs = np.union1d(pairs, better)
+    pairs, most = np.union1d(pairs, problem.windows(2)), _FIRST
+    while True:
         graph = _Graph(problem, pairs)
         flows = solve(graph.network)
-        better = np.concatenate([pairs[:0], *graph.better(prices_of(graph.network, flows), most)])
-        most *= 4
-    return graph.answer(flows)
+        others = np.zeros((0, 7), dtype=np.int64)
+        # Other prices of the same flow often tell that what seems to be better is not.
+        while (prices := prices_of(graph.network, flows, others[:, 1:].T)) is not None:
+            better = list(graph.better(prices, most))
+            if not better:
+                return graph.answer(flows)
+            others = np.concatenate([others, *better])
+            most *= 4
+        pairs = np.union1d(pairs, others[:, 0])
 
 
 class _Problem:
@@ -203,7 +208,7 @@ class _Graph:
         return [*carriers, (where, shared)]
 
     def better(self, prices: Prices, most: int) -> Iterator[Int64Array]:
-        """Pairs that are left out, and by the prices should not be: a few of each class."""
+        """Pairs that are left out, and by the prices should not be, a few of each class: with the tail, head and costs of an arc."""
         problem = self.problem
         order = np.argsort(problem.kind, kind="stable")
         for classes in np.split(order, np.flatnonzero(np.diff(problem.kind[order])) + 1):
@@ -222,7 +227,11 @@ class _Graph:
             wanted = (classes[:, None] * problem.members + member)[helps]
             helps[helps] = self.pairs[np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)] != wanted
             # Most helps seem so only: those of a few classes, or a few of each.
-            yield (classes[:, None] * problem.members + member)[helps & (np.cumsum(helps, axis=1) <= most)]
+            row, column = np.nonzero(helps & (np.cumsum(helps, axis=1) <= most))
+            if len(row):
+                tail, none = classes[row], np.zeros(len(row), dtype=np.int64)
+                pair = tail * problem.members + member[column]
+                yield np.stack([pair, tail, head[column], none, none, first[row], second[row] + more[column]], axis=1)
 
     def answer(self, flows: Int64Array) -> list[list[list[int]]]:
         """For each class its items' members, item by item."""
