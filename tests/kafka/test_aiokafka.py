@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,6 +187,19 @@ def test_a_plugin_is_of_one_consumer() -> None:
             plugin.attach(aiokafka.AIOKafkaConsumer(group_id="g", partition_assignment_strategy=[plugin]))
 
     asyncio.run(attach_two())
+
+
+def test_a_rebalance_that_was_asked_for_is_dropped_with_its_loop() -> None:
+    """A minute after an application had ended its loop, the thread of a timer died with a traceback."""
+
+    async def attach() -> Any:
+        plugin = room.AiokafkaPlugin(room.ConsumerAssignorPlugin(StickyAssignor()))
+        consumer = aiokafka.AIOKafkaConsumer(group_id="g", partition_assignment_strategy=[plugin])
+        plugin.attach(consumer)
+        consumer._coordinator = SimpleNamespace(request_rejoin=list)
+        return plugin.plugin
+
+    asyncio.run(attach())._rejoin()
 
 
 def test_what_is_not_wrapped_and_who_does_not_fit_is_said() -> None:

@@ -28,6 +28,12 @@ from task_assignor.group.consumers import (
     split_numbers,
 )
 from task_assignor.group.consumers.table import Claim
+from task_assignor.group.wire import (
+    StreamJoinUserData,
+    decode_copartitioned_user_data,
+    decode_stream_join_epoch,
+    decode_stream_join_user_data,
+)
 
 pytest.importorskip("kafka")
 fallback = pytest.importorskip("task_assignor.kafka.fallback")
@@ -211,6 +217,108 @@ def test_what_a_stream_join_should_not_leave_out_is_one() -> None:
     plugin.answer(GroupTopics({"a": 4, "b": 5}), [ConsumerMember(name, ("a", "b")) for name in "mn"])
     (said,) = plugin.failures
     assert "gives a-3 to nobody" in said
+
+
+def _answers(assignor: type[ConsumerAssignor], times: int) -> tuple[Any, list[ConsumerMember]]:
+    """The last of some answers to two members, and what they say then."""
+    members = [ConsumerMember(name, ("a", "b")) for name in "mn"]
+    said = members
+    for time in range(times):
+        answer = assignor().assign(GroupTopics({"a": 4, "b": 4}), said)
+        given = [answer.to_assignment(one.member_id) for one in members]
+        said = [
+            attrs.evolve(one, user_data=assignor().user_data(each, time))
+            for one, each in zip(members, given, strict=True)
+        ]
+    return answer, said
+
+
+def test_a_stream_join_has_its_next_epoch_when_its_assignor_fails() -> None:
+    """It began anew, and the claims of a member that had not been there were the newest for as many rebalances as there had been."""
+    _, said = _answers(StickyStreamJoinAssignor, 3)
+    failing = type("Failing", (StickyStreamJoinAssignor,), {"assign": lambda *_: None})()
+    plugin = consumer_plugin.ConsumerAssignorPlugin(failing)
+    told = plugin.answer(GroupTopics({"a": 4, "b": 4}), said)
+    assert {decode_stream_join_epoch(given.user_data) for given in told.values()} == {4}
+    plugin.take(told["m"], 7)
+    assert decode_stream_join_user_data(plugin.tell()) == StreamJoinUserData((0, 2), 4)
+
+
+def test_members_keep_their_standbys_when_the_assignor_fails() -> None:
+    """They were told of none, and threw their copies away."""
+    before, said = _answers(CopartitionedAssignor, 1)
+    failing = type("Failing", (CopartitionedAssignor,), {"assign": lambda *_: None})()
+    plugin = consumer_plugin.ConsumerAssignorPlugin(failing)
+    told = plugin.answer(GroupTopics({"a": 4, "b": 4}), said)
+    assert {name: given.user_data for name, given in told.items()} == before.user_data
+    # What becomes active is no copy any more, nor is what does not exist.
+    told = plugin.answer(GroupTopics({"a": 3}), said[:1])
+    kept = decode_copartitioned_user_data(told["m"].user_data)
+    assert ({**kept.active}, {**kept.standby}) == ({"a": (0, 1, 2)}, {"a": ()})
+
+
+def test_what_a_stream_join_leaves_out_is_nobodys_when_its_assignor_fails_too() -> None:
+    """Somebody read it who had nothing to join it with."""
+    failing = type("Failing", (StickyStreamJoinAssignor,), {"assign": lambda *_: None})()
+    members = [ConsumerMember("m", ("a", "b")), ConsumerMember("n", ("a",))]
+    told = consumer_plugin.ConsumerAssignorPlugin(failing).answer(GroupTopics({"a": 2, "b": 3}), members)
+    assert {name: [f"{each.topic}-{each.partition}" for each in given.partitions] for name, given in told.items()} == {
+        "m": ["a-0", "b-0"],
+        "n": ["a-1"],
+    }
+
+
+class _Halves(RoundRobinAssignor):
+    """Odd partitions are nobody's, equal numbers are together."""
+
+    is_join = True
+    fails = False
+
+    def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+        if self.fails:
+            raise RuntimeError("a bug")
+        found = super().assign(topics, members)
+        return attrs.evolve(found, owner=np.where(found.partitions % 2, -1, found.owner))
+
+    def left_out(self, topics: GroupTopics, members: Any, given: Any) -> dict[str, range]:
+        return {topic: range(1, count, 2) for topic, count in topics.counts.items()}
+
+    def kept_user_data(self, topics: GroupTopics, members: Any, given: Any) -> dict[str, bytes]:
+        return {name: repr(owned).encode() for name, owned in given.items()}
+
+
+class _Silent(_Halves):
+    def left_out(self, topics: GroupTopics, members: Any, given: Any) -> Any:
+        members.clear()
+        return None
+
+    def kept_user_data(self, topics: GroupTopics, members: Any, given: Any) -> Any:
+        return dict.fromkeys(given, "text")
+
+
+def test_an_assignor_of_ones_own_says_what_is_nobodys_what_is_together_and_what_members_are_told() -> None:
+    topics, members = GroupTopics({"a": 4, "b": 4}), [ConsumerMember(name, ("a", "b")) for name in "mn"]
+    assignor = _Halves()
+    plugin = consumer_plugin.ConsumerAssignorPlugin(assignor)
+    assert sorted(len(given.partitions) for given in plugin.answer(topics, members).values()) == [0, 4]
+    assert plugin.failures == []
+    assignor.fails = True
+    told = plugin.answer(topics, members)
+    assert {name: given.user_data for name, given in told.items()} == {
+        "m": b"{'a': [0], 'b': [0]}",
+        "n": b"{'a': [2], 'b': [2]}",
+    }
+
+
+def test_what_it_says_then_is_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+    topics, members = GroupTopics({"a": 4, "b": 4}), [ConsumerMember(name, ("a", "b")) for name in "mn"]
+    plugin = consumer_plugin.ConsumerAssignorPlugin(_Silent())
+    told = plugin.answer(topics, members)
+    assert sorted(len(given.partitions) for given in told.values()) == [4, 4]
+    assert {given.user_data for given in told.values()} == {None}
+    assert "left_out() failed with" in caplog.text
+    assert "kept_user_data() failed with" in caplog.text
+    assert "for m must be bytes, not str" in caplog.text
 
 
 def _changes_members(topics: GroupTopics, members: list[Any]) -> Any:

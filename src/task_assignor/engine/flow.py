@@ -7,8 +7,10 @@ everything is checked here before it is asked.
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import sys
+from collections.abc import Sequence
 from operator import mul
 from typing import Any, Final, cast
 
@@ -24,6 +26,8 @@ from task_assignor.sdk.integers import INT64_MAX
 MAX_NODES: Final = 2**31 - 2
 MAX_ARCS: Final = 2**30
 """OR-Tools numbers arcs with 31 bits and keeps a reverse arc for each."""
+_ROUNDS: Final = 100
+"""Prices that need more of them, most likely never end."""
 
 
 class FlowError(StreamsException, ValueError):
@@ -176,6 +180,60 @@ def solve_face(network: Network, with_face: bool = True) -> tuple[Int64Array, Bo
     return flows[back], is_free[back]
 
 
+@attrs.frozen(eq=False)
+class Prices:
+    """What nodes are worth in a cheapest flow: it tells of arcs that the network does not have whether they could help.
+
+    Args:
+        of: for each goal the (N,) prices.
+    """
+
+    of: Sequence[Int64Array]
+
+    def may_help(self, tails: Int64Array, heads: Int64Array, *costs: Int64Array | int) -> BoolArray:
+        """Whether the flow may be cheaper with an arc of these costs, one for each goal. Where no arc may help, all of them do not."""
+        shape = np.broadcast_shapes(tails.shape, heads.shape)
+        helps, is_open = np.zeros(shape, dtype=np.bool_), np.ones(shape, dtype=np.bool_)
+        for cost, price in zip(costs, self.of, strict=True):
+            reduced = cost + price[tails] - price[heads]
+            helps |= is_open & (reduced < 0)
+            is_open &= reduced == 0
+        return helps
+
+
+def prices_of(network: Network, flows: Int64Array, others: Sequence[Int64Array] | Int64Array) -> Prices | None:
+    """The prices of a flow that `solve` gave, if it would be cheapest with some more arcs, too.
+
+    Args:
+        network: the network.
+        flows: its flow.
+        others: the tails, the heads and for each goal the costs of arcs that it does not have.
+
+    Returns:
+        The prices; None: with these arcs another flow may be cheaper.
+    """
+    tails, heads, capacities, goals = network.arcs.columns()
+    count = len(others[0])
+    tails, heads, *goals = (
+        np.concatenate([mine, more]) for mine, more in zip((tails, heads, *goals), others, strict=True)
+    )
+    spare = np.concatenate([capacities - flows, np.ones(count, dtype=np.int64)])
+    flows = np.concatenate([flows, np.zeros(count, dtype=np.int64)])
+    nodes = len(np.atleast_1d(network.supplies))
+    is_open = np.ones(len(tails), dtype=np.bool_)
+    found = []
+    for cost in goals:
+        price = _prices(
+            nodes, tails[is_open], heads[is_open], spare[is_open], flows[is_open], cost[is_open], most=_ROUNDS
+        )
+        if price is None:
+            return None
+        # The later goals are those of the arcs that the earlier ones leave free.
+        is_open &= cost + price[tails] == price[heads]
+        found.append(price)
+    return Prices(found)
+
+
 def _check(supplies: Int64Array, tails: Int64Array, heads: Int64Array) -> int:
     nodes, count = len(supplies), len(tails)
     if nodes > MAX_NODES or count > MAX_ARCS:
@@ -235,7 +293,7 @@ def _in_stages(
         total: Int64Array = fixed + flows
         if number == len(goals) and not with_face:
             break
-        price = _prices(len(supplies), tails, heads, capacities - flows, flows, cost)
+        price = cast(Int64Array, _prices(len(supplies), tails, heads, capacities - flows, flows, cost))
         # An arc of another reduced cost than 0 is empty, or full, in every flow that is best so far.
         same = cost + price[tails] != price[heads]
         is_free &= ~same
@@ -248,9 +306,15 @@ def _in_stages(
 
 
 def _prices(
-    nodes: int, tails: Int64Array, heads: Int64Array, spare: Int64Array, flows: Int64Array, cost: Int64Array
-) -> Int64Array:
-    """(N,) shortest distances in the residual graph from anywhere (Bellman and Ford); it has no negative cycle."""
+    nodes: int,
+    tails: Int64Array,
+    heads: Int64Array,
+    spare: Int64Array,
+    flows: Int64Array,
+    cost: Int64Array,
+    most: int | None = None,
+) -> Int64Array | None:
+    """(N,) shortest distances in the residual graph from anywhere (Bellman and Ford); it has no negative cycle, or `most` rounds end it."""
     source = np.concatenate([tails[spare > 0], heads[flows > 0]])
     target = np.concatenate([heads[spare > 0], tails[flows > 0]])
     length = np.concatenate([cost[spare > 0], -cost[flows > 0]])
@@ -258,11 +322,12 @@ def _prices(
     source, length = source[order], length[order]
     reached, starts = np.unique(target[order], return_index=True)
     distance = np.zeros(nodes, dtype=np.int64)
-    while True:
+    for _ in itertools.count() if most is None else range(most):
         shorter = np.minimum(np.minimum.reduceat(distance[source] + length, starts), distance[reached])
         if (shorter == distance[reached]).all():
             return distance
         distance[reached] = shorter
+    return None
 
 
 def _largest_cost(nodes: int, longest_path: int) -> int:

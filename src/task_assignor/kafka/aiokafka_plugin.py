@@ -7,6 +7,7 @@ no racks. Nothing of aiokafka is imported before it is used.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -86,7 +87,13 @@ class AiokafkaPlugin:
         loop = asyncio.get_running_loop()
         self._consumer = consumer
         self.plugin.answer_within(consumer._session_timeout_ms)  # noqa: SLF001
-        self.plugin.rejoin_by(lambda: loop.call_soon_threadsafe(self._coordinator.request_rejoin))
+
+        def rejoin() -> None:
+            # A loop may be closed before the time has come; then nobody is left to join.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._coordinator.request_rejoin)
+
+        self.plugin.rejoin_by(rejoin)
 
     @property
     def _coordinator(self) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import attrs
 
@@ -13,13 +13,12 @@ from task_assignor.group.consumers import (
     ConsumerAssignment,
     ConsumerAssignor,
     ConsumerMember,
-    CopartitionedAssignor,
     GroupTopics,
     RebalanceProtocol,
-    StickyStreamJoinAssignor,
 )
-from task_assignor.group.consumers.joins import numbers_to_join
 from task_assignor.group.consumers.table import Claim
+from task_assignor.group.consumers.values import Owned
+from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.kafka.fallback import keep_and_place_orphans
 from task_assignor.kafka.plugin import GroupPlugin
 from task_assignor.sdk import Assignment, ConfigException
@@ -27,6 +26,7 @@ from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, shown
 
 _log = logger_of(__name__)
+T = TypeVar("T")
 
 
 class ConsumerAssignorPlugin(GroupPlugin):
@@ -92,44 +92,69 @@ class ConsumerAssignorPlugin(GroupPlugin):
         return told
 
     def _decide(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
-        # Whatever it does with what it is given, the group is what it was: it is asked of, and falls back on it.
-        answer = self.assignor.assign(
-            GroupTopics(topics.counts, {topic: list(racks) for topic, racks in topics.racks.items()}),
-            [
-                attrs.evolve(member, owned={topic: [*found] for topic, found in member.owned.items()})
-                for member in members
-            ],
-        )
-        check_answer(topics, members, answer, is_join=isinstance(self.assignor, StickyStreamJoinAssignor))
+        answer = self.assignor.assign(*_copies(topics, members))
+        check_answer(topics, members, answer, lambda given: self.assignor.left_out(*_copies(topics, members), given))
         return {member.member_id: answer.to_assignment(member.member_id) for member in members}
 
     def _fall_back(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
         known = [(member, self._claim(member)) for member in members]
-        is_join = isinstance(self.assignor, StickyStreamJoinAssignor | CopartitionedAssignor)
-        kept = keep_and_place_orphans(topics, known, is_join=is_join)
-        return {name: Assignment(tuple(partitions)) for name, partitions in kept.items()}
+        assignor, copies = self.assignor, _copies(topics, members)
+
+        def left_out(given: Mapping[str, Owned]) -> dict[str, set[int]]:
+            said = self._asked(
+                lambda: {topic: set(numbers) for topic, numbers in assignor.left_out(*copies, given).items()},
+                "What nobody shall have is not known: left_out() failed",
+            )
+            return said or {}
+
+        kept = keep_and_place_orphans(topics, known, is_join=bool(assignor.is_join), left_out=left_out)
+        given = {name: dict(by_topic(partitions)) for name, partitions in kept.items()}
+        told = self._asked(
+            lambda: check_user_data(members, assignor.kept_user_data(*copies, given)),
+            "The members are told nothing: kept_user_data() failed",
+        )
+        return {name: Assignment(tuple(partitions), (told or {}).get(name)) for name, partitions in kept.items()}
 
     def _claim(self, member: ConsumerMember) -> Claim:
         if self.is_cooperative:
             return Claim(member.owned, member.generation)
+        claim: object = self._asked(
+            lambda: self.assignor.claim(member), f"What {member.member_id} had is not known: claim() failed"
+        )
+        return claim if isinstance(claim, Claim) else Claim()
+
+    @staticmethod
+    def _asked(ask: Callable[[], T], otherwise: str) -> T | None:
+        """What the assignor says after it failed; None if it fails again."""
         try:
-            claim: object = self.assignor.claim(member)
+            return ask()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (it is the assignor's, and may be why that failed)
-            _log.warning("What %s had is not known: claim() failed with %s", member.member_id, failure(error))
-            claim = None
-        return claim if isinstance(claim, Claim) else Claim()
+            _log.warning("%s with %s", otherwise, failure(error))
+            return None
 
 
-def check_answer(topics: GroupTopics, members: Sequence[ConsumerMember], answer: Any, *, is_join: bool = False) -> None:
+def _copies(topics: GroupTopics, members: Sequence[ConsumerMember]) -> tuple[GroupTopics, list[ConsumerMember]]:
+    """Whatever an assignor does with what it is given, the group is what it was: it is asked of, and falls back on it."""
+    return GroupTopics(topics.counts, {topic: list(racks) for topic, racks in topics.racks.items()}), [
+        attrs.evolve(member, owned={topic: [*found] for topic, found in member.owned.items()}) for member in members
+    ]
+
+
+def check_answer(
+    topics: GroupTopics,
+    members: Sequence[ConsumerMember],
+    answer: Any,
+    left_out: Callable[[ConsumerAssignment], Mapping[str, Collection[int]]],
+) -> None:
     """Refuse an answer that would hurt the group.
 
     Args:
         topics: the topics that were given out.
         members: the group.
         answer: what the assignor returned.
-        is_join: what a stream join gives to nobody is right.
+        left_out: asks it what shall be nobody's.
 
     Raises:
         GroupException: it is no ConsumerAssignment, which gives no partition twice; a member is missing or unknown, a partition
@@ -153,22 +178,28 @@ def check_answer(topics: GroupTopics, members: Sequence[ConsumerMember], answer:
     for given in (*answer.values(), *(member.owned for member in members)):
         for topic, numbers in given.items():
             placed[topic].update(numbers)
-    counts = {
-        topic: topics.counts[topic] for names in subscribed.values() for topic in names if topics.counts.get(topic)
-    }
-    wanted: Mapping[str, Sequence[int]] = {topic: range(count) for topic, count in counts.items()}
-    if is_join:
-        wanted = numbers_to_join(counts, ((subscribed[name], given) for name, given in answer.items()))
-    for topic in sorted(wanted):
-        missing = set(wanted[topic]) - placed[topic]
+    nobodys = left_out(answer)
+    for topic in sorted({topic for names in subscribed.values() for topic in names}):
+        missing = set(range(topics.counts.get(topic, 0))).difference(placed[topic], nobodys.get(topic, ()))
         if missing:
             raise GroupException(
                 f"The answer gives {topic}-{min(missing)} to nobody, though members subscribe to its topic."
             )
-    for name, data in answer.user_data.items():
-        if name not in subscribed:
+    check_user_data(members, answer.user_data)
+
+
+def check_user_data(members: Sequence[ConsumerMember], told: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """What members are told.
+
+    Raises:
+        GroupException: it is no bytes, or for no member.
+    """
+    names = {member.member_id for member in members}
+    for name, data in told.items():
+        if name not in names:
             raise GroupException(f"The answer has user data for {name}, which is no member of the group.")
         if not isinstance(data, bytes | None):
             raise GroupException(
                 f"The user data that the answer has for {name} must be bytes, not {type(data).__name__}."
             )
+    return told

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.consumers.table import Claim
+from task_assignor.group.consumers.values import Owned
+from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.sdk import TopicPartition
 from task_assignor.sdk.ids import java_string_key
 
 
 def keep_and_place_orphans(
-    topics: GroupTopics, members: Iterable[tuple[ConsumerMember, Claim]], *, is_join: bool = False
+    topics: GroupTopics,
+    members: Iterable[tuple[ConsumerMember, Claim]],
+    *,
+    is_join: bool = False,
+    left_out: Callable[[Mapping[str, Owned]], Mapping[str, Collection[int]]] = lambda _: {},
 ) -> dict[str, list[TopicPartition]]:
     """An assignment that needs no assignor and hands nothing over.
 
@@ -22,6 +28,7 @@ def keep_and_place_orphans(
         members: the members, each with what it says that it has.
         is_join: what is joined must stay together: a partition that nobody has goes to who has, or just got, the same number
             of another topic, if it subscribes to this one.
+        left_out: what shall be nobody's, where members get this.
 
     Returns:
         Member id -> its partitions, sorted. Of several claims of a partition the newest counts, of equally new ones the
@@ -41,13 +48,14 @@ def keep_and_place_orphans(
     if is_join:
         for found, name in owner.items():
             homes.setdefault(found.partition, name)
+    nobodys = left_out(_by_topics(result))
     for topic in sorted(subscribers):
         readers = set(subscribers[topic])
         waiting = [(len(result[name]), number, name) for number, name in enumerate(subscribers[topic])]
         heapq.heapify(waiting)
         for partition in range(topics.counts.get(topic, 0)):
             orphan = TopicPartition(topic, partition)
-            if orphan in owner:
+            if orphan in owner or partition in nobodys.get(topic, ()):
                 continue
             home = homes.get(partition)
             if home is None or home not in readers:
@@ -58,7 +66,15 @@ def keep_and_place_orphans(
                 if is_join:
                     homes.setdefault(partition, home)
             result[home].append(orphan)
-    return {name: sorted(partitions) for name, partitions in result.items()}
+    nobodys = left_out(_by_topics(result))
+    return {
+        name: sorted(each for each in partitions if each.partition not in nobodys.get(each.topic, ()))
+        for name, partitions in result.items()
+    }
+
+
+def _by_topics(given: Mapping[str, list[TopicPartition]]) -> dict[str, Owned]:
+    return {name: dict(by_topic(sorted(partitions))) for name, partitions in given.items()}
 
 
 def _that_exist(topics: GroupTopics, member: ConsumerMember, claim: Claim) -> dict[str, list[int]]:

@@ -26,7 +26,7 @@ from task_assignor.sdk.json_checks import (
     check_version,
     wrong,
 )
-from task_assignor.sdk.json_text import parse_json
+from task_assignor.sdk.json_text import parse_json, without_collection
 from task_assignor.sdk.snapshot_clients import ClientReader, write_clients
 from task_assignor.sdk.snapshot_tasks import read_tasks, write_tasks
 from task_assignor.sdk.state import ApplicationState
@@ -60,6 +60,11 @@ def state_from_json(document: str | bytes | Mapping[str, Any]) -> ApplicationSta
 
 def state_of_value(value: Any) -> ApplicationState:
     """As `state_from_json`, for a parsed document: a string in it is a string, not one more JSON text."""
+    with without_collection():
+        return _state_of_value(value)
+
+
+def _state_of_value(value: Any) -> ApplicationState:
     try:
         if isinstance(value, dict) and "tasks" not in value and value.keys() >= _GROUP:
             raise Bad(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from task_assignor.group.consumers.even import deal_evenly
 from task_assignor.group.consumers.general import Problem, Racks, place
 from task_assignor.group.consumers.table import NOBODY, Claim, Claims, GroupTable
-from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
+from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
 from task_assignor.group.errors import GroupException, check_assignment
 from task_assignor.group.wire import (
     StickyUserData,
@@ -50,10 +50,13 @@ class ConsumerAssignor(ABC):
     Attributes:
         name: what the members of a group agree on; the name of Kafka's own where there is one.
         protocols: what it works with, the preferred one first.
+        is_join: whether equal partition numbers of topics belong together. When it failed, partitions that nobody has go to
+            who has the same number of another topic.
     """
 
     name: ClassVar[str]
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
+    is_join: ClassVar[bool] = False
 
     @abstractmethod
     def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
@@ -81,6 +84,33 @@ class ConsumerAssignor(ABC):
         """
         check_kind("member", member, ConsumerMember, GroupException)
         return Claim()
+
+    def left_out(
+        self, topics: GroupTopics, members: Sequence[ConsumerMember], given: Mapping[str, Owned]
+    ) -> Mapping[str, Collection[int]]:
+        """What shall be nobody's though members subscribe to it; all else that nobody has, or has to give up, is a fault.
+
+        Args:
+            topics: the topics.
+            members: the group.
+            given: member id -> topic -> the partitions that it gets, by `assign` or, if that failed, since it has them.
+
+        Returns:
+            Topic -> partition numbers.
+        """
+        del topics, members, given
+        return {}
+
+    def kept_user_data(
+        self, topics: GroupTopics, members: Sequence[ConsumerMember], given: Mapping[str, Owned]
+    ) -> Mapping[str, bytes]:
+        """What members are told when `assign` failed and they keep what they have; arguments as those of `left_out`.
+
+        Returns:
+            Member id -> user data.
+        """
+        del topics, members, given
+        return {}
 
 
 class StickyAssignor(ConsumerAssignor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from task_assignor.group.consumers.assignors import ConsumerAssignor
 from task_assignor.group.consumers.copies import ItemClass, spread
 from task_assignor.group.consumers.table import NOBODY, Claim, GroupTable
-from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics
+from task_assignor.group.consumers.values import ConsumerAssignment, ConsumerMember, GroupTopics, Owned
 from task_assignor.group.errors import GroupException, check_assignment
 from task_assignor.group.wire import (
     CopartitionedUserData,
@@ -47,6 +47,7 @@ class CopartitionedAssignor(ConsumerAssignor):
     """
 
     name = "copartitioned"
+    is_join = True
 
     def __init__(self, standbys: int = 1) -> None:
         if type(standbys) is not int or standbys < 0:
@@ -97,6 +98,21 @@ class CopartitionedAssignor(ConsumerAssignor):
         """What it says that it processed."""
         said = _said(member)
         return Claim(said.active, said.generation)
+
+    def kept_user_data(
+        self, topics: GroupTopics, members: Sequence[ConsumerMember], given: Mapping[str, Owned]
+    ) -> Mapping[str, bytes]:
+        """What they get, and the standbys that they have: copies are not thrown away because an answer failed."""
+        found = {}
+        for member in members:
+            mine = given[member.member_id]
+            standby = {
+                topic: [each for each in numbers if each < topics.counts[topic] and each not in mine.get(topic, ())]
+                for topic, numbers in _said(member).standby.items()
+                if topic in topics.counts
+            }
+            found[member.member_id] = encode_copartitioned_user_data(CopartitionedUserData(mine, standby))
+        return found
 
 
 @attrs.frozen(eq=False)
@@ -202,10 +218,9 @@ def _place_standbys(
             kinds.setdefault((item.group, active[position], item.state), []).append(position)
     classes = []
     for (group, owner, state), positions in kinds.items():
-        others = [member for member in groups[group].members.tolist() if member != owner]
         # First cost: there is no copy yet.
-        costs = {member: (int(member not in state), 0) for member in others}
-        classes.append(ItemClass(group, tuple(positions), costs, origin=owner))
+        costs = dict.fromkeys(sorted(state - {owner}), (0, 0))
+        classes.append(ItemClass(group, tuple(positions), costs, (1, 0), origin=owner))
     return _spread(classes, groups, members, copies, len(items))
 
 

@@ -38,16 +38,16 @@ class StickyStreamJoinAssignor(ConsumerAssignor):
     """
 
     name = "stream-join"
+    is_join = True
 
     def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
         """See `ConsumerAssignor`."""
         table = GroupTable.of(topics, members)
         said = [_said(member) for member in table.members]
-        epoch = min(max((each.epoch for each in said), default=0), _LAST_EPOCH - 1) + 1
         count = int(np.diff(table.starts).min()) if table.topics else 0
         owner = self._numbers(table, said, count)[np.minimum(table.partitions, count)]
         answer = table.answer(np.where(table.subscribed(owner), owner, NOBODY))
-        told = dict.fromkeys(answer, encode_stream_join_epoch(epoch))
+        told = dict.fromkeys(answer, _next_epoch(said))
         return ConsumerAssignment(answer.members, answer.topics, answer.partitions, answer.topic_of, answer.owner, told)
 
     def user_data(self, assignment: Assignment, generation: int) -> bytes | None:
@@ -67,6 +67,21 @@ class StickyStreamJoinAssignor(ConsumerAssignor):
         """Its numbers, in the topics that it subscribes to."""
         said = _said(member)
         return Claim(dict.fromkeys(member.topics, said.partitions), said.epoch)
+
+    def left_out(
+        self, topics: GroupTopics, members: Sequence[ConsumerMember], given: Mapping[str, Owned]
+    ) -> Mapping[str, Collection[int]]:
+        """What there is nothing to join with."""
+        counts = {name: topics.counts[name] for each in members for name in each.topics if topics.counts.get(name)}
+        wanted = numbers_to_join(counts, ((each.topics, given[each.member_id]) for each in members))
+        return {name: set(range(count)).difference(wanted[name]) for name, count in counts.items()}
+
+    def kept_user_data(
+        self, topics: GroupTopics, members: Sequence[ConsumerMember], given: Mapping[str, Owned]
+    ) -> Mapping[str, bytes]:
+        """The next epoch: who was not there says less than who was."""
+        del topics
+        return dict.fromkeys(given, _next_epoch(map(_said, members)))
 
     @staticmethod
     def _numbers(table: GroupTable, said: list[StreamJoinUserData], count: int) -> Int64Array:
@@ -128,6 +143,11 @@ def split_numbers(assignment: Mapping[str, Owned]) -> dict[int, tuple[str, ...]]
             for number in numbers:
                 members.setdefault(number, set()).add(member)
     return {number: tuple(sorted(members[number])) for number in sorted(members) if len(members[number]) > 1}
+
+
+def _next_epoch(said: Iterable[StreamJoinUserData]) -> bytes:
+    epoch = max((each.epoch for each in said), default=0)
+    return encode_stream_join_epoch(min(epoch, _LAST_EPOCH - 1) + 1)
 
 
 def _said(member: ConsumerMember) -> StreamJoinUserData:
