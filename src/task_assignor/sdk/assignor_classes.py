@@ -12,7 +12,7 @@ from typing import Final
 from task_assignor.sdk.assignor import TaskAssignor
 from task_assignor.sdk.config_def import ConfigKey, ValueProblem, find_attribute
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, MissingExtraException
-from task_assignor.sdk.text import failure, listed, nearest, shown
+from task_assignor.sdk.text import failure, listed, nearest, own_place, shown
 
 ENTRY_POINT_GROUP: Final = "task_assignor.assignors"
 DEFAULT_ASSIGNOR: Final = "high-availability"
@@ -147,7 +147,7 @@ def _load(point: importlib.metadata.EntryPoint) -> object:
     except BaseException as error:  # a module runs whatever code it likes
         raise ValueProblem(
             "a class that can be imported",
-            f"It is registered as {point.value}, but importing that failed with {failure(error)}.",
+            f"It is registered as {point.value}, but importing that failed with {failure(error)}{own_place(error)}.",
         ) from error
 
 
