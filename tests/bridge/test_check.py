@@ -40,6 +40,17 @@ def test_a_quote_that_does_not_end_is_said(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("first", "errors"), [("", 1), ("# of ours\n", 0)])
+def test_a_setting_after_a_byte_order_mark_is_said_to_be_lost(tmp_path: Path, first: str, errors: int) -> None:
+    """Java takes the mark for a part of the key; "Python decides" was said of such a file."""
+    file = tmp_path / "app.properties"
+    file.write_text(f"{first}task.assignor.class=taskassignor.RecordingTaskAssignor\n", encoding="utf-8-sig")
+    told = [one.message for one in check_properties(file) if one.verdict is Verdict.ERROR]
+    assert [
+        "task.assignor.class is not seen by Java: the file begins with a byte order mark" in one for one in told
+    ] == [True] * errors
+
+
 @pytest.mark.parametrize("host", ["127.1", "2130706433", "LOCALHOST"])
 def test_addresses_of_this_host_are_those_that_java_takes(tmp_path: Path, host: str) -> None:
     """It was said that they are of another host, while Java asked there."""

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from task_assignor.bridge import wire
 from task_assignor.bridge.worker import Worker
-from task_assignor.sdk import HostInfo, KafkaStreamsAssignment, Role, StreamsException, TaskAssignment, TaskId
+from task_assignor.sdk import (
+    ApplicationState,
+    HostInfo,
+    KafkaStreamsAssignment,
+    Role,
+    StreamsException,
+    TaskAssignment,
+    TaskAssignor,
+    TaskId,
+)
 from tests.bridge.conftest import hello, int32, question, texts
 from tests.budget import examples
 
@@ -125,3 +134,19 @@ def test_a_reason_that_is_no_text_of_unicode_arrives_all_the_same() -> None:
 
 def test_roles_are_numbered_as_on_the_wire() -> None:
     assert [role.value for role in Role] == [0, 1]
+
+
+class AsksForLags(TaskAssignor):
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        for client in application_state.kafka_streams_states(compute_task_lags=False).values():
+            client.lag_for(min(application_state.all_tasks))
+        return TaskAssignment([])
+
+
+def test_what_an_assignor_gets_wrong_is_said_with_its_name_and_line() -> None:
+    """What the package says of it was all that there was in Java's log."""
+    worker = Worker()
+    worker.answer(hello(f"{__name__}.AsksForLags"))
+    told = wire.error_text(worker.answer(question()))
+    assert told.startswith("The assignor AsksForLags failed with LagsNotComputedError: Lags were not asked for.")
+    assert f" ({__name__}.AsksForLags.assign, line " in told

@@ -58,6 +58,8 @@ class Mine(TaskAssignor):
             raise BaseException("out of bounds")
         if self.mode == "says nothing":
             raise Unsayable
+        if self.mode == "misuses":
+            return AssignedTask("0_0", AssignedTask.Type.ACTIVE)
         answer = everything_on_the_first(state)
         return TaskAssignment(answer[:-1] if self.mode == "forgets" else answer)
 
@@ -304,7 +306,10 @@ def test_settings_are_put_over_those_of_the_state(run: Runner, written: Written)
         (["--assignor", "stiky"], ["Maybe sticky is meant", "Registered are: fallback-prior, high-availability"]),
         (
             ["--assignor", "tests.sdk.own_settings.Asks"],
-            ["KeyError: 'what.is.not'. Maybe it asks for a setting that is not given"],
+            [
+                "'what.is.not' (tests.sdk.own_settings.Asks.configure, line ",
+                "). Maybe it asks for a setting that is not given",
+            ],
         ),
         (["--assignor", "no_such_module.Assignor"], ["There is no module no_such_module"]),
         (["--assignor", "builtins.dict"], ["must be a subclass of"]),
@@ -367,7 +372,7 @@ def test_what_libraries_and_programs_write_is_no_part_of_the_answers(
     """A library in C may write what it has buffered when the process ends."""
     written("x.json", document())
     (tmp_path / "loud.py").write_text(LOUD, encoding="utf-8")
-    command = [sys.executable, "-m", "task_assignor", *command, "--json"]
+    command = [sys.executable, "-W", "error", "-m", "task_assignor", *command, "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     (answer,) = map(json.loads, done.stdout.splitlines())
     assert answer["id"] == "small"
@@ -382,6 +387,8 @@ def test_what_libraries_and_programs_write_is_no_part_of_the_answers(
         ("raises nothing", "failed with MemoryError (OWN.Mine.assign, line 27)"),
         ("exits", "failed with SystemExit: 5 (OWN.Mine.assign, line 21)"),
         ("panics", "failed with BaseException: out of bounds (OWN.Mine.assign, line 33)"),
+        ("misuses", "failed with StateException: The id of an AssignedTask ('0_0') must be a TaskId. Maybe use "),
+        ("misuses", "TaskId.parse(text) (OWN.Mine.assign, line 37)"),
         ("gives up", "Mine gave up: not now"),
         ("says nothing", "Mine gave up: Unsayable"),
         ("nothing", "TaskAssignment"),

@@ -339,6 +339,15 @@ def test_any_other_exception_of_the_assignor_ends_the_group_with_its_name() -> N
         _leader().rebalance([_client(ONE)], {}, 0)
 
 
+def test_an_assignor_that_gives_something_wrong_learns_its_own_line() -> None:
+    """It was that of the check in this package."""
+    Scripted.answer = lambda _: AssignedTask("0_0", AssignedTask.Type.ACTIVE)  # type: ignore[arg-type]
+    with pytest.raises(
+        AssignmentRejectedException, match=r"TaskId.parse\(text\) \(.*test_group\..*<lambda>, line \d+\)$"
+    ):
+        _leader().rebalance([_client(ONE)], {}, 0)
+
+
 class Unsayable(Exception):
     """Cannot say what it is."""
 
@@ -368,7 +377,8 @@ def test_an_exception_that_cannot_say_what_it_is_is_named(
 
     monkeypatch.setattr(Scripted, "on_assignment_computed", refuses)
     Scripted.answer = lambda _: TaskAssignment([KafkaStreamsAssignment.of(ONE, _active(*TASKS))])
-    with pytest.raises(AssignmentRejectedException, match=r"failed in on_assignment_computed with UnsayableGiveUp$"):
+    told = r"failed in on_assignment_computed with UnsayableGiveUp \(.*\.refuses, line \d+\)$"
+    with pytest.raises(AssignmentRejectedException, match=told):
         _leader().rebalance([_client(ONE)], {}, 0)
 
 

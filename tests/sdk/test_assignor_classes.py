@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from abc import abstractmethod
@@ -103,6 +104,17 @@ def test_kafkas_other_classes_lead_to_their_counterparts(java: str, registered: 
     point = registered_assignors()[registered]
     name = f"org.apache.kafka.streams.processor.internals.assignment.{java}"
     assert find_assignor_class(name) is point.load()
+
+
+def test_a_package_without_its_metadata_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a zip file, or where it was copied: "Registered are: none" was all, also of the default."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
+    with pytest.raises(
+        ConfigException, match=r"Registered are: none\. .* its metadata .* is not there\. Maybe install it"
+    ):
+        StreamsConfig({}).task_assignor()
+    path = "task_assignor.builtin_assignors.StickyTaskAssignor"
+    assert StreamsConfig({"task.assignor.class": path}).task_assignor_class is StickyTaskAssignor
 
 
 def test_kafkas_internal_setting_counts_only_where_the_public_one_is_not_set() -> None:
@@ -216,7 +228,7 @@ def test_dotted_paths_that_lead_nowhere(module: Callable[[str, str], None], name
     ("text", "expected"),
     [
         ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("1 / 0", "ZeroDivisionError: division by zero (ours_module.<module>, line 1)"),
         ("def", "SyntaxError"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("raise BaseException('a panic')", "BaseException: a panic"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import enum
 import os
 import re
@@ -26,7 +27,7 @@ from task_assignor.sdk import ConfigException, StreamsConfig
 from task_assignor.sdk.config_def import ValueProblem, parse_value
 from task_assignor.sdk.config_keys import KNOWN_KEYS, MAIN_CONSUMER_PREFIXES
 from task_assignor.sdk.hidden import visible
-from task_assignor.sdk.properties import read_properties
+from task_assignor.sdk.properties import Property, read_properties
 from task_assignor.sdk.text import listed, nearest, shown
 
 _CLASS: Final = "task.assignor.class"
@@ -75,8 +76,21 @@ def check_properties(path: str | os.PathLike[str]) -> list[Finding]:
     Raises:
         ConfigException: the file cannot be read.
     """
-    settings = {entry.key: entry.value.strip() for entry in read_properties(path)}
-    return list(_findings(settings))
+    entries = read_properties(path)
+    settings = {entry.key: entry.value.strip() for entry in entries}
+    return [*_mark(path, entries), *_findings(settings)]
+
+
+def _mark(path: str | os.PathLike[str], entries: Sequence[Property]) -> Iterator[Finding]:
+    """Where the file begins with a byte order mark, which editors of Windows write, Java does not see the first setting."""
+    # What is no file, such as a pipe, can be read only once.
+    is_first = bool(entries) and entries[0].line == 1 and Path(path).is_file()
+    if is_first and Path(path).read_bytes().startswith(codecs.BOM_UTF8):
+        yield Finding(
+            Verdict.ERROR,
+            f"{entries[0].key} is not seen by Java: the file begins with a byte order mark, which Java takes for a part of the "
+            "key. Save it as UTF-8 without one.",
+        )
 
 
 def _findings(settings: Mapping[str, str]) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ from task_assignor.sdk.assignor_classes import find_assignor_class
 from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure_at, perhaps_inexact, place_of_thread, said
+from task_assignor.sdk.text import failure_at, own_place, perhaps_inexact, place_of_thread, said
 from task_assignor.validation.measures import measure
 
 logger = logger_of(__name__)
@@ -65,11 +65,11 @@ class Worker:
             return self._error(f"{self._who} asks to keep the assignment and to try again: {said(problem)}")
         except ConfigException as problem:
             return self._error(_as_in_java(problem))
-        except StreamsException as problem:
-            return self._error(said(problem))
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # `sys.exit`, a panic of a library: it is the assignor's
+            if isinstance(problem, StreamsException) and not own_place(problem):
+                return self._error(said(problem))
             logger.warning("The assignor failed.", exc_info=cause_without_secrets(problem, self._settings))
             return self._error(f"{self._who} failed with {failure_at(problem)}")
 

@@ -41,11 +41,17 @@ def jar(
     path_only: Annotated[bool, typer.Option("--path", help="Only the path, for scripts.")] = False,
 ) -> None:
     """Print the path of the jar and the settings to add to the Java application."""
+    path = jar_path()
+    if not path.is_file():
+        # Java would pass it over without a word.
+        raise ConfigException(
+            f"The jar {path} is not there. Maybe the package is in a zip file, or was installed without it; the wheel has it."
+        )
     if path_only:
-        write_line(str(jar_path()))
+        write_line(str(path))
         return
     command = shlex.join([sys.executable, "-m", "task_assignor", "bridge", "serve"])
-    write_line(f"# On the class path of the application: {jar_path()}")
+    write_line(f"# On the class path of the application: {path}")
     write_line("# In its settings:")
     write_line(f"task.assignor.class={PYTHON_CLASS}")
     write_line(f"{PREFIX}class=sticky")

@@ -160,7 +160,7 @@ def keep_stdout_for_answers() -> None:
         is_own = False
     if is_own:
         sys.stdout.flush()
-        answers = os.fdopen(os.dup(_STDOUT), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+        answers = os.fdopen(os.dup(_STDOUT), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)
         os.dup2(_STDERR, _STDOUT)
         sys.stdout = answers
 

@@ -21,6 +21,7 @@ from task_assignor.sdk import (
     StreamsConfig,
     StreamsException,
     TaskAssignment,
+    TaskAssignmentException,
 )
 from task_assignor.sdk.assignor_classes import assignors_with
 from task_assignor.sdk.config_keys import (
@@ -33,7 +34,7 @@ from task_assignor.sdk.config_keys import (
 from task_assignor.sdk.hidden import visible, without_secrets
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.snapshot_assignment import document_to_json
-from task_assignor.sdk.text import failure, failure_at, listed, said, shown
+from task_assignor.sdk.text import failure, failure_at, listed, own_place, said, shown
 from task_assignor.validation import ValidationReport, report_violations
 
 ASSIGNOR_KEY: Final = "task.assignor.class"
@@ -221,7 +222,8 @@ def _owners(key: str) -> list[str]:
 
 
 def _failure(assignor: type, error: BaseException) -> str:
-    if isinstance(error, StreamsException):
+    # Without a line of its own a utility says what it cannot do; with one it was given something wrong there.
+    if isinstance(error, TaskAssignmentException) or (isinstance(error, StreamsException) and not own_place(error)):
         return f"The assignor {_name(assignor)} gave up: {said(error)}"
     return f"The assignor {_name(assignor)} failed with {failure_at(error)}"
 

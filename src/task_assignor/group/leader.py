@@ -287,7 +287,7 @@ class GroupLeader:
                 raise
             except BaseException as problem:  # noqa: BLE001 (as above)
                 raise self._rejection(
-                    f"The assignor {name} failed in on_assignment_computed with {failure(problem)}"
+                    f"The assignor {name} failed in on_assignment_computed with {failure_at(problem)}"
                 ) from self._cause(problem)
         if not report.is_valid:
             raise AssignmentRejectedException(

@@ -12,7 +12,7 @@ from typing import Final
 from task_assignor.sdk.assignor import TaskAssignor
 from task_assignor.sdk.config_def import ConfigKey, ValueProblem, find_attribute
 from task_assignor.sdk.errors import ConfigException, ConfigProblem, MissingExtraException
-from task_assignor.sdk.text import failure, listed, nearest, shown
+from task_assignor.sdk.text import failure, listed, nearest, own_place, shown
 
 ENTRY_POINT_GROUP: Final = "task_assignor.assignors"
 DEFAULT_ASSIGNOR: Final = "high-availability"
@@ -37,6 +37,10 @@ _OF_BRIDGE: Final = "taskassignor."
 _SLIP, _DOTTED_SLIP = 0.6, 0.85
 _MAYBE: Final = "Maybe "
 _EXPECTED: Final = "a TaskAssignor class, the dotted path of one, or a registered name"
+_NO_METADATA: Final = (
+    " The package's own are not, since its metadata (the folder task_assignor-*.dist-info) is not there. Maybe install it with pip, "
+    "or let what bundles programs take its metadata along; dotted paths can be used without."
+)
 
 
 def registered_assignors() -> Mapping[str, importlib.metadata.EntryPoint]:
@@ -147,7 +151,7 @@ def _load(point: importlib.metadata.EntryPoint) -> object:
     except BaseException as error:  # a module runs whatever code it likes
         raise ValueProblem(
             "a class that can be imported",
-            f"It is registered as {point.value}, but importing that failed with {failure(error)}.",
+            f"It is registered as {point.value}, but importing that failed with {failure(error)}{own_place(error)}.",
         ) from error
 
 
@@ -160,7 +164,7 @@ def _suggestion(name: str, points: Mapping[str, object]) -> str:
     cutoff = _DOTTED_SLIP if re.search(r"[.:]", name) else _SLIP
     near = nearest(name, points, cutoff) or nearest(word, points, cutoff)
     maybe = f"{_MAYBE}{near} is meant. " if near else ""
-    return f"{maybe}Registered are: {listed(points)}."
+    return f"{maybe}Registered are: {listed(points)}.{'' if DEFAULT_ASSIGNOR in points else _NO_METADATA}"
 
 
 def _checked(found: object) -> type[TaskAssignor]:

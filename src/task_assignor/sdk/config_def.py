@@ -16,7 +16,7 @@ import attrs
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.errors import ConfigException, ConfigProblem
 from task_assignor.sdk.integers import INT32_MAX, INT32_MIN, INT64_MAX, plain_int
-from task_assignor.sdk.text import failure, shown
+from task_assignor.sdk.text import failure, own_place, shown
 
 ConfigType = Literal["string", "int", "long", "boolean", "list", "class"]
 _TYPES: Final = get_args(ConfigType)
@@ -299,7 +299,8 @@ def find_attribute(path: str) -> object:
 
 
 def _import_failure(module: str, error: BaseException) -> ValueProblem:
-    return ValueProblem("a class that can be imported", f"Importing {module} failed with {failure(error)}.")
+    told = f"Importing {module} failed with {failure(error)}{own_place(error)}."
+    return ValueProblem("a class that can be imported", told)
 
 
 _PARSERS: Final = {

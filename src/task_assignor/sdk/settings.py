@@ -31,7 +31,7 @@ from task_assignor.sdk.ids import HostInfo
 from task_assignor.sdk.once import name_once
 from task_assignor.sdk.properties import read_properties
 from task_assignor.sdk.state import ApplicationState
-from task_assignor.sdk.text import failure, listed, nearest, said, shown
+from task_assignor.sdk.text import failure_at, listed, nearest, own_place, said, shown
 
 # Alike enough to be a slip of the hand: `num.standby.replica` is, `client.id` for `client.rack` is not.
 _SLIP: Final = 0.85
@@ -426,7 +426,8 @@ def _configured(assignor_class: type[TaskAssignor], settings: Mapping[str, objec
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the code of an assignor is somebody else's
-        text = said(error) if isinstance(error, StreamsException) else failure(error)
+        gave_up = isinstance(error, StreamsException) and not own_place(error)
+        text = said(error) if gave_up else failure_at(error)
         if isinstance(error, KeyError):
             text += ". Maybe it asks for a setting that is not given: ConfigKey(name=..., default=...) in config_keys fills it in."
         raise ValueProblem(

@@ -6,13 +6,14 @@ import difflib
 import re
 import reprlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import FrameType
 from typing import Any
 
 from task_assignor.sdk.hidden import visible
 
 _LONGEST = 80
+_LIBRARIES = sys.stdlib_module_names | {"attr", "numpy", __name__.partition(".")[0]}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NAME_RULE = "1 to 249 characters out of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'"
@@ -120,12 +121,26 @@ def failure(error: BaseException) -> str:
 
 
 def failure_at(error: BaseException) -> str:
-    """The same with the place in the code that was called, if there is one: the innermost below who caught the error."""
+    """The same with the place in the code that was called, if there is one; where all of it is of libraries, the innermost."""
+    return failure(error) + (own_place(error) or _innermost_place(error, frozenset()))
+
+
+def own_place(error: BaseException) -> str:
+    """The innermost place that is of no library, in brackets, below who caught the error; "": there is none.
+
+    Who gives this package, numpy or Python something wrong looks for the line that does, not for the check that sees it.
+    """
+    return _innermost_place(error, _LIBRARIES)
+
+
+def _innermost_place(error: BaseException, left_out: Collection[str]) -> str:
     trace, place = error.__traceback__, ""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-        place = f" ({place_in(trace.tb_frame, trace.tb_lineno)})"
-    return failure(error) + place
+        module = str(trace.tb_frame.f_globals.get("__name__", "attr"))  # what attrs generates is of no module
+        if module.partition(".")[0] not in left_out:
+            place = f" ({place_in(trace.tb_frame, trace.tb_lineno)})"
+    return place
 
 
 def place_in(frame: FrameType, line: int) -> str:

@@ -27,7 +27,7 @@ from task_assignor.sdk import (
     UnknownClientError,
 )
 from task_assignor.sdk.checks import check_flag, whole_number
-from task_assignor.sdk.text import listed, shown
+from task_assignor.sdk.text import counted, listed, shown
 from task_assignor.testing.answers import Assignor, instance_of
 from task_assignor.testing.builders import (
     END_OFFSET_SUM,
@@ -233,9 +233,15 @@ class Cluster:
         for count in range(limit + 1):
             before = self._placement()
             done = self.rebalance(assignor)
-            if self._placement() == before and not (heed_follow_ups and done.follow_up):
+            changed = self._placement() != before
+            if not changed and not (heed_follow_ups and done.follow_up):
                 return count
-        return self._fail(f"not at rest after {limit} rebalances")
+        asks = (
+            ""
+            if changed
+            else "; nothing changes, but the last one asks for a follow-up (heed_follow_ups=False lets it)"
+        )
+        return self._fail(f"not at rest after {counted(limit, 'rebalance')}{asks}")
 
     def _placement(self) -> dict[ProcessId, tuple[frozenset[TaskId], frozenset[TaskId]]]:
         """The active tasks and the standbys that each client has."""

@@ -49,7 +49,8 @@ def place_standbys(
         assignments: the active tasks; standbys in it are replaced. It is not changed. Clients may be left out.
         together: (T,) group number of each task, by task id: tasks of a group have their standbys on the same clients, and
             count as one in loads; the active owner of one of them counts for all, and a standby that would be where its own
-            task is active is left out. Racks do not count then. None: each task is alone.
+            task is active is left out (so with the numbers that `place_joined_actives` takes: each partition of a join group
+            needs one of its own). Racks do not count then. None: each task is alone.
         use_racks: whether racks count if the settings say so, and each task is alone.
 
     Returns:
