@@ -19,10 +19,13 @@ from task_assignor.runtime import (
     RecordProcessor,
     StreamTableJoin,
     SubTopology,
+    TableChanges,
     TableJoin,
     TaskContext,
+    TimeWindows,
     Topology,
     TopologyException,
+    WindowedAggregation,
     WindowedJoin,
     write_topic,
 )
@@ -134,3 +137,34 @@ def test_topics_whose_keys_have_not_as_many_columns_are_told(join: WindowedJoin 
     shops = TopicSpec("shops", 1, columns, ("key", "shop"), "at")
     with pytest.raises(TopologyException, match=r"that of 'orders' is \['key'\] and that of 'shops' \['key', 'shop'\]"):
         join.sub_topology("join", "out", topics=[SPEC, shops])
+
+
+COUNT = {"n": Aggregate.count()}
+PARTS = TopicSpec("parts", 1, pa.schema([*SPEC.schema, ("part", pa.struct([("a", pa.int8())]))]), ("key",), "at")
+TAKEN = TopicSpec("taken", 1, pa.schema([*SPEC.schema, ("__deleted", pa.bool_())]), ("key",), "at")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (
+            lambda: Aggregation(source="parts", by=("key", "part"), aggregates=COUNT).sub_topology("n", "n", PARTS),
+            r"The aggregation of 'parts': The key column 'part' .* struct<a: int8>, which cannot be a key",
+        ),
+        (lambda: TableChanges(table="taken").sub_topology("n", "n", TAKEN), r"__deleted is reserved"),
+        (
+            lambda: WindowedAggregation(source="orders", windows=TimeWindows(1), aggregates=COUNT).sub_topology(
+                "a/b", "n", SPEC
+            ),
+            "store name .'a/b-windows'. must",
+        ),
+        (
+            lambda: WindowedJoin(left="a", right="b", before_ms=1, after_ms=1).sub_topology("a/b", "n"),
+            "store name .'a/b-left'. must",
+        ),
+    ],
+)
+def test_what_stores_cannot_be_is_said_of_the_topology(make: Callable[[], object], told: str) -> None:
+    """It was a StoreException, of a store that nobody had asked for."""
+    with pytest.raises(TopologyException, match=told):
+        make()

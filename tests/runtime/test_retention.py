@@ -228,3 +228,16 @@ def test_what_was_replaced_while_the_clock_was_far_ahead_goes_soon_after_it_is_r
     assert not any(Path(file).exists() for file in listed)
     assert len(list((tmp_path / "replaced").iterdir())) <= 2
     run.check()
+
+
+def test_what_a_run_that_was_killed_as_it_began_has_left_goes(tmp_path: Path) -> None:
+    """Its description half written stayed for ever."""
+    write_topic(tmp_path / "topics", "left", stream(20, 3, seed=1), partitions=1, key=["key"], timestamp="at")
+    folder = application(tmp_path, count_topology("left"), clients=1)._folder()
+    folder.claim({})
+    half = [tmp_path / "run" / f"~application.json-1-2-{number}" for number in (3, 4)]
+    half[0].write_bytes(b"{")
+    half[1].mkdir()
+    (half[1] / "~object").write_bytes(b"{")
+    folder.claim({})
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["application.json"]

@@ -60,6 +60,23 @@ def test_where_a_store_in_memory_was_is_not_told(tmp_path: Path) -> None:
     assert not list((tmp_path / "one").rglob("position.json"))
 
 
+def test_lists_of_databases_that_were_half_written_go_with_the_next_open(tmp_path: Path) -> None:
+    """Each kill in the midst of a snapshot left one for ever."""
+    bench = Bench(tmp_path, on_disk=True)
+    task = bench.task()
+    bench.run(task, 2)
+    task.snapshot()
+    task.close()
+    (listed,) = tmp_path.rglob("live/*.json")
+    gone = listed.with_name("0" * 32)
+    gone.mkdir()
+    os.utime(gone, (0, 0))
+    for name in (listed.name, f"{gone.name}.json"):
+        listed.with_name(f"~{name}-1-2-3").write_bytes(b"{")
+    bench.task()
+    assert {path.name for path in listed.parent.iterdir()} == {listed.name, listed.stem}
+
+
 def test_a_hint_is_read_without_mapping_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is written in place: whoever had it mapped when it became shorter was ended by SIGBUS."""
     bench = Bench(tmp_path, on_disk=True)

@@ -34,6 +34,7 @@ from task_assignor.runtime import (
     TopologyException,
     write_topic,
 )
+from task_assignor.runtime.topics.topic import FolderTopics
 from task_assignor.sdk import ConfigException
 from tests.processes import alive
 from tests.runtime import assignors, trouble
@@ -216,6 +217,22 @@ def test_a_stop_that_is_requested_does_not_wait_for_a_batch_that_hangs(tmp_path:
     result = app.run(watch)
     assert result.table("out").num_rows == 600
     assert time.monotonic() - asked[-1] < 60
+
+
+def test_a_stop_does_not_wait_for_topics_that_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers were away: they were waited for for a minute, to see whether they still had what the next run looks for, too."""
+    is_over, missed = threading.Event(), list[bool]()
+    monkeypatch.setattr(FolderTopics, "check_results", lambda *_: missed.append(not is_over.wait(60)))
+    watch = Watch()
+    app = _application(tmp_path, trouble.Prints, options=attrs.evolve(QUICK, stop_timeout_ms=300))
+    watch.on(BatchesCommitted, lambda _: app.request_stop("enough"))
+    assert app.run(watch).stopped == "enough"
+    is_over.set()
+    assert not any(missed), "nobody waits for it"
+    assert "The run was stopped (enough), and " in caplog.text
+    assert "did not say within 300 ms whether all is still there" in caplog.text
 
 
 @pytest.mark.parametrize("assignor", ["HangingAssignor", "ScatteringAssignor"])

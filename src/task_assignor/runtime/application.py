@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
+from task_assignor.group.limits import GivenUpError, Limited
 from task_assignor.runtime.errors import CommitLogException, StoreException
 from task_assignor.runtime.folder_claim import FolderClaim
 from task_assignor.runtime.identity import identity_of
@@ -53,7 +54,7 @@ from task_assignor.runtime.watching.run_log import RunLog
 from task_assignor.sdk import ConfigException, StreamsConfig, StreamsException
 from task_assignor.sdk.checks import check_choice
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import shown
+from task_assignor.sdk.text import duration, shown
 
 _log = logger_of(__name__)
 Until = Literal["available_now", "stopped"] | Callable[[RunEvent], bool]
@@ -334,17 +335,38 @@ class StreamsApplication:
                 )
                 with closing(recorder), recorder.telling_failures(), alone_with(self._launcher):
                     self._run(run.run_id, commits, opening, progress, recorder, log, waits, is_continuous=is_continuous)
-                    if not is_continuous:
-                        # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
-                        with waits.during("its topics, which it looks at once more"):
-                            for name, topic in self._topics.items():
-                                topic.check(progress.offsets(name), progress.seals(name))
-                                topic.tell_of_hidden()
-                    with waits.during("the topics of its outputs"):
-                        self._topics_at.check_results(self._application_id, self._topology, self._tasks)
+                    with waits.during("its topics, which it looks at once more"):
+                        self._look_once_more(progress, recorder.stopped, is_continuous=is_continuous)
             is_elsewhere = self._topics_at.has_results(self._topology)
             at = f"the topics of {self._topics_at.address}" if is_elsewhere else ""
             return recorder.result(self._application_id, self._layout.run_dir, progress.batches, at)
+
+    def _look_once_more(self, progress: Progress, stopped: str, *, is_continuous: bool) -> None:
+        """See, when all is over, that topics still have what was read and committed."""
+
+        def look() -> None:
+            if not is_continuous:
+                # Nobody has watched whether one is another topic by now, whose rows have the same offsets.
+                for name, topic in self._topics.items():
+                    topic.check(progress.offsets(name), progress.seals(name))
+                    topic.tell_of_hidden()
+            self._topics_at.check_results(self._application_id, self._topology, self._tasks)
+
+        if not stopped:
+            look()
+            return
+        # Whoever stops a run because brokers are away does not want to wait for them.
+        limit_ms = self._options.stop_timeout_ms
+        try:
+            Limited(look, "look once more").answer(limit_ms / 1000)
+        except GivenUpError:
+            _log.warning(
+                "The run was stopped (%s), and %s did not say within %s whether all is still there that was read and committed: the next "
+                "run looks before it begins. Batches that could not be committed are done then.",
+                stopped,
+                self._topics_at.address,
+                duration(limit_ms),
+            )
 
     def _open(self, run: RunDescription, *, is_continuous: bool) -> tuple[CommitLog, CommitRecord, Progress]:
         """The commit log with the first commit of this run, and how far the tasks are by now."""

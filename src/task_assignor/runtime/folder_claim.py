@@ -145,6 +145,8 @@ class FolderClaim:
                 f"What differs - {'; '.join(changed)}.{hints(changed)} Maybe use another run_dir, which computes everything anew "
                 "(where outputs are topics of Kafka, with another application.id), or go back to what it was."
             )
+        # Of runs that were killed as they began.
+        storage.delete_unfinished([APPLICATION])
         now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
         now = now.with_outputs(committed)
         if now != found:

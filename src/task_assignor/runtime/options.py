@@ -78,7 +78,8 @@ class RuntimeOptions:
             snapshot may take longer altogether, but not each step of it: a file that is read or written, the changes of
             a batch.
         assignor_timeout_ms: the run fails if the assignor has not decided in this time.
-        stop_timeout_ms: after `request_stop` the batches in progress may take so long; then they are left undone.
+        stop_timeout_ms: after `request_stop` the batches in progress may take so long; then they are left undone. So may the last look at topics, which the next run
+            takes, too.
         startup_timeout_ms: the run fails if not enough clients are there in this time.
         min_clients: the run begins when so many clients are there, at most as many as there are; None: all or, of Spark after ten
             seconds, those that have slots.

@@ -34,6 +34,16 @@ _LISTED_TASKS: Final = 10_000
 _PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*(?:\nPlease .*)?", re.MULTILINE)
 """With the line of advice that some of PySpark's own have."""
 _CAUSE: Final = "Caused by: "
+_ADDRESSES: Final = "spark.executor.pyspark.memory"
+_OF_ADDRESSES: Final = (
+    "(crashed)",
+    "MemoryError",
+    "can't start new thread",
+    "SystemError",
+    "failed to map",
+    "Cannot allocate",
+)
+"""What comes of too few."""
 _JAVA_CLASS: Final = re.compile(r"^: (?:\w+\.)+[\w$]+: ")
 
 logger = logger_of(__name__)
@@ -88,7 +98,7 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
     except Exception as error:  # Py4J and Spark raise their own kinds
         done.set()
         watcher.join()
-        said = short_reason(reasons[0] if reasons else str(error))
+        said = reason_of(spark, reasons[0] if reasons else str(error))
         match how_ended(context):
             case "stopped":
                 said = "the Spark session was stopped meanwhile."
@@ -232,6 +242,19 @@ def short_reason(text: str) -> str:
         why = next((line.removeprefix(_CAUSE) for line in reversed(lines) if line.startswith(_CAUSE)), said)
         return said if why.partition(": ")[2] in said else f"{said} ({why})"
     return lines[0].removeprefix("org.apache.spark.SparkException: ").split(". Consider setting ")[0]
+
+
+def reason_of(spark: SparkSession, text: str) -> str:
+    """`short_reason`; where a Python worker was short of something, with the setting of the session that keeps it from it."""
+    reason = short_reason(text)
+    with suppress(Py4JError, OSError, AttributeError):  # the session was stopped meanwhile, or its JVM has ended
+        limit = spark.sparkContext.getConf().get(_ADDRESSES)
+        if limit and any(sign in text for sign in _OF_ADDRESSES):
+            return (
+                f"{reason.removesuffix('.')} ({_ADDRESSES} lets a Python worker have {limit} of addresses. Maybe more: libraries and threads "
+                "take more of them than of memory)"
+            )
+    return reason
 
 
 def even_shares(items: Sequence[T], shares: int, rows: Callable[[T], int]) -> list[list[T]]:

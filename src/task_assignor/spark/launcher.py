@@ -30,7 +30,7 @@ from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, named, said
 from task_assignor.spark.executors import NO_EXECUTOR_S, is_decommissioned, warn_without_executors
-from task_assignor.spark.jobs import OURS, failed_attempts, running_executors, short_reason
+from task_assignor.spark.jobs import OURS, failed_attempts, reason_of, running_executors, short_reason
 from task_assignor.spark.session import check_session, driver_host, needs_session, require_classic
 from task_assignor.spark.shipping import sent_function, ship_package
 
@@ -185,7 +185,7 @@ class SparkLauncher:
         found = []
         for name, job in sorted(self._jobs.items()):
             if job.error is not None:
-                reason = short_reason(said(job.error))
+                reason = reason_of(self.spark, said(job.error))
                 raise ClientException(f"The Spark job of {named('client', name)} has ended: {reason}")
             if job.thread is not None and not job.runs:
                 job.thread = None
@@ -193,7 +193,7 @@ class SparkLauncher:
             for attempt in failed_attempts(self.spark, job.group):
                 if attempt.task_id not in self._seen:
                     self._seen.add(attempt.task_id)
-                    found.append(ClientExit(name, short_reason(attempt.message)))
+                    found.append(ClientExit(name, reason_of(self.spark, attempt.message)))
         return found
 
     def _tell_without_executors(self) -> None:

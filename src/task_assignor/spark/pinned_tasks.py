@@ -35,7 +35,7 @@ from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, said
 from task_assignor.spark.executors import Executor, live_executors, run_on
-from task_assignor.spark.jobs import OURS, failed_attempts, repeated_failure, short_reason
+from task_assignor.spark.jobs import OURS, failed_attempts, reason_of, repeated_failure
 from task_assignor.spark.pinned_worker import (
     Look,
     Misplaced,
@@ -134,15 +134,15 @@ class _SparkJob:
     def why_failing(self) -> str:
         """Why it has failed, or fails again and again; "": it does not."""
         if self.error is not None:
-            return short_reason(said(self.error))
+            return reason_of(self._spark, said(self.error))
         reason = repeated_failure(self._spark, self.group)
-        return short_reason(reason) if reason else ""
+        return reason_of(self._spark, reason) if reason else ""
 
     def last_failure(self) -> str:
         """What Spark says of the newest attempt that failed; "": none did."""
         with suppress(Py4JError, OSError):
             for attempt in reversed(failed_attempts(self._spark, self.group)):
-                return short_reason(attempt.message)
+                return reason_of(self._spark, attempt.message)
         return ""
 
     def join(self, timeout_s: float) -> None:

@@ -7,7 +7,7 @@ from itertools import cycle, islice
 from typing import Any, cast
 
 import attrs
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.topics.connection import Connection
@@ -54,6 +54,13 @@ class Endless:
 
     positions: dict[int, int] = attrs.field(factory=dict)
     paused: set[int] = attrs.field(factory=set)
+    asked: list[tuple[str, int]] = attrs.field(factory=list)
+    """Topics whose leaders were asked for, and how many partitions were read then."""
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        """Nobody answers."""
+        self.asked.append((topic, len(self.positions)))
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def incremental_assign(self, places: Iterable[Any]) -> None:
         """Read these, too."""
@@ -109,3 +116,14 @@ def test_what_has_come_after_what_was_asked_for_is_given_and_may_be_asked_for_ag
     assert ([each.offset() for each in found], reached) == (list(range(30, 40)), 40)
     assert consumer.positions[0] >= assigned[0], "nothing is fetched a second time"
     assert [each.offset() for each in reader.read(TOPIC, 0, 40, 45)] == list(range(40, 45))
+
+
+def test_leaders_of_a_topic_are_asked_for_before_it_is_first_read() -> None:
+    """librdkafka looked for them once a second: the first batches of a hundred small topics took a minute and a half."""
+    consumer = Endless()
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    setattr(connection, "consumer", lambda config: consumer)  # noqa: B010
+    reader = RecordReader(connection, "group")
+    for partition in range(3):
+        assert len(reader.read(TOPIC, partition, 0, 10)) == 10
+        assert consumer.asked == [(TOPIC, 0)]

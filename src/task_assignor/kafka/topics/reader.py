@@ -11,11 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 import attrs
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
@@ -24,6 +25,7 @@ from task_assignor.runtime.errors import CorruptLogException
 
 _AT_ONCE: Final = 2_000
 _POLL_S: Final = 0.1
+_ASK_S: Final = 0.5
 _AHEAD: Final = 20_000
 """So many records of a partition are kept that nobody has asked for yet."""
 _AHEAD_BYTES: Final = 64 << 20
@@ -173,6 +175,8 @@ class RecordReader:
         if stream is None or stream.start != start:
             if stream is not None:
                 self._unassign(topic, partition)
+            elif all(known != topic for known, _ in self._streams):
+                self._find_leaders(topic)
             stream = self._streams[topic, partition] = _Stream(start, start)
             self._consumer.incremental_assign([TopicPartition(topic, partition, start)])
         stream.asked_at, stream.wanted = time.monotonic(), end
@@ -180,6 +184,13 @@ class RecordReader:
             stream.is_paused = False
             self._consumer.resume([TopicPartition(topic, partition)])
         return stream
+
+    def _find_leaders(self, topic: str) -> None:
+        """Ask for them: librdkafka looks only once a second for those of topics that it is new to."""
+        assert self._consumer is not None
+        # Where nobody answers it does so all the same, and what is wrong is said where records are waited for.
+        with suppress(KafkaException):
+            self._consumer.list_topics(topic, _ASK_S)
 
     def _unassign(self, topic: str, partition: int) -> None:
         assert self._consumer is not None

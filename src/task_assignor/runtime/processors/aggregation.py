@@ -18,6 +18,7 @@ from task_assignor.runtime.processors.columns import (
     from_frame,
     plain,
     specs_of,
+    stores_of,
     to_columns,
 )
 from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
@@ -121,7 +122,8 @@ class Aggregation:
         by = spec.key if self.by is None else self.by
         group = check_groups(self._where, spec, by, self.aggregates, self.change_column)
         keys = pa.schema([plain(spec.schema.field(column)) for column in by])
-        store = KeyValueStoreSpec(f"{name}-groups", keys, pa.schema(group.state_fields))
+        with stores_of(self._where):
+            store = KeyValueStoreSpec(f"{name}-groups", keys, pa.schema(group.state_fields))
         factory = _Factory(self._where, self, spec, by, store.name)
         return SubTopology(name, (self.source,), factory, (store,), (output,), bad_records=self.bad_records)
 

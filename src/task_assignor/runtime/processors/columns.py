@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import decoded
 from task_assignor.runtime.arrow.frames import to_frame
-from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.errors import StoreException, TopologyException
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.runtime.topology.sub_topology import several
 from task_assignor.sdk.text import shown
@@ -94,6 +95,19 @@ def check_computable(where: str, fields: Iterable[pa.Field]) -> None:
             raise TopologyException(
                 f"{where} cannot have {field.name!r} as {field.type}: {error}. Maybe cast it to another type."
             ) from None
+
+
+@contextmanager
+def stores_of(where: str) -> Iterator[None]:
+    """Where stores are declared: what they cannot be, the topology cannot.
+
+    Raises:
+        TopologyException: columns of a key have types without an order, say, or a name is taken.
+    """
+    try:
+        yield
+    except StoreException as error:
+        raise TopologyException(f"{where}: {error}") from None
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ import pyarrow as pa
 from task_assignor.runtime.arrow.frames import own, to_frame
 from task_assignor.runtime.arrow.keys import keeps_key
 from task_assignor.runtime.errors import TopologyException
-from task_assignor.runtime.processors.columns import SourceColumns, check_computable
+from task_assignor.runtime.processors.columns import SourceColumns, check_computable, stores_of
 from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.topology.context import TaskContext
@@ -31,14 +31,15 @@ def table_store(where: str, name: str, columns: SourceColumns) -> KeyValueStoreS
 
     Raises:
         TopologyException: it has no value columns, so that nobody could tell whether a key is there; or a key that
-            nothing can be computed with.
+            nothing can be computed with; or it cannot be stored.
     """
     check_computable(where, columns.key_fields)
     if not columns.value_fields:
         raise TopologyException(
             f"{where}: the table {columns.topic!r} gives no columns besides its key. Maybe name one that it has."
         )
-    return KeyValueStoreSpec(name, pa.schema(columns.key_fields), pa.schema(columns.value_fields))
+    with stores_of(where):
+        return KeyValueStoreSpec(name, pa.schema(columns.key_fields), pa.schema(columns.value_fields))
 
 
 @attrs.frozen

@@ -35,6 +35,7 @@ from task_assignor.runtime.processors.columns import (
     from_frame,
     plain,
     specs_of,
+    stores_of,
     to_columns,
 )
 from task_assignor.runtime.processors.records import (
@@ -151,11 +152,13 @@ class WindowedAggregation:
         factory = _Factory(where, self, spec, by, f"{name}-windows")
         # Of time windows the start decides when they are forgotten, of sessions and what sliding windows are made of the end.
         time = START if isinstance(self.windows, TimeWindows) else END
+        with stores_of(where):
+            store = WindowStoreSpec(factory.store, time)
         return SubTopology(
             name,
             (self.source,),
             factory,
-            (WindowStoreSpec(factory.store, time),),
+            (store,),
             (output,),
             bad_records=self.bad_records,
             late_records=self.late_records,

@@ -37,6 +37,7 @@ from task_assignor.runtime.processors.columns import (
     origins,
     result_columns,
     specs_of,
+    stores_of,
     to_columns,
 )
 from task_assignor.runtime.processors.matching import Int64Array, TimedRows
@@ -155,12 +156,15 @@ class WindowedJoin:
         Raises:
             TopologyException: the topics cannot be joined so.
         """
+        where = f"The join of {self.left!r} and {self.right!r}"
         plan = JoinFactory(self, f"{name}-left", f"{name}-right")
         if topics is not None:
-            plan.check_sources(
-                specs_of(f"The join of {self.left!r} and {self.right!r}", (self.left, self.right), topics)
+            plan.check_sources(specs_of(where, (self.left, self.right), topics))
+        with stores_of(where):
+            stores = (
+                WindowStoreSpec(plan.left_store, _TIME["left"]),
+                WindowStoreSpec(plan.right_store, _TIME["right"]),
             )
-        stores = (WindowStoreSpec(plan.left_store, _TIME["left"]), WindowStoreSpec(plan.right_store, _TIME["right"]))
         return SubTopology(
             name,
             (self.left, self.right),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +13,7 @@ from contextlib import suppress
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
 from task_assignor.runtime.errors import CommitLogException
-from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
+from task_assignor.runtime.machines.checkpoint import Checkpoint
 from task_assignor.runtime.machines.coordinator.machine import Coordinator
 from task_assignor.runtime.machines.coordinator.values import (
     Abandoned,
@@ -101,14 +102,17 @@ class _Writer:
             self._channel.close()
 
 
-def _write_checkpoint(
-    commits: CommitLog, number: int, state: SavedProgress, written: Callable[[Checkpoint], None]
-) -> None:
+def _write_checkpoint(commits: CommitLog, due: deque[StoreCheckpoint], written: Callable[[Checkpoint], None]) -> None:
     try:
-        checkpoint = commits.write_checkpoint(number, state)
+        newest = due.pop()
+    except IndexError:
+        # It was written in the place of an older one that had not begun.
+        return
+    try:
+        checkpoint = commits.write_checkpoint(newest.number, newest.state)
     except Exception as error:  # noqa: BLE001 -- nobody else would hear of it
         # It saves time and space later, nothing more.
-        warn(_log, error, "The checkpoint of commit %d could not be written", number)
+        warn(_log, error, "The checkpoint of commit %d could not be written", newest.number)
     else:
         if checkpoint is not None:
             written(checkpoint)
@@ -144,6 +148,8 @@ class CoordinatorServer:
         self._error: StreamsException | None = None
         self._deciding: Limited[GroupRebalance] | None = None
         self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._checkpoint_due: deque[StoreCheckpoint] = deque(maxlen=1)
+        """The newest one that has not begun: where they are due faster than they are written, they do not queue up."""
         self._waits = Standstill("The coordinator") if waits is None else waits
 
     @property
@@ -331,8 +337,9 @@ class CoordinatorServer:
                         with self._waits.during(f"commit {record.number}, in {commits.address}"):
                             commits.append(record)
                         committed(record, time.monotonic() - began)
-                case StoreCheckpoint(number, state):
-                    self._checkpoints.submit(_write_checkpoint, commits, number, state, checkpointed)
+                case StoreCheckpoint():
+                    self._checkpoint_due.append(instruction)
+                    self._checkpoints.submit(_write_checkpoint, commits, self._checkpoint_due, checkpointed)
                 case DeleteFiles(names):
                     self._checkpoints.submit(_delete, commits, names)
                 case Announce(event):

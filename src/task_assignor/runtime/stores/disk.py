@@ -181,6 +181,8 @@ class DiskRows(Rows):
             self._rows = int(state.get(_ROWS) or b"0")
             state.close()
         self._there = {}
+        # Of processes that were killed as they wrote it: only who has the database open does.
+        self._lists.delete_unfinished([self._list])
         try:
             self._tables = dict(open_document(self._lists, self._list, _Tables).tables)
         except (OSError, ValueError):
@@ -202,7 +204,9 @@ class DiskRows(Rows):
     @staticmethod
     def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
-        path.with_suffix(".json").unlink(missing_ok=True)
+        name, lists = path.with_suffix(".json").name, LocalStorage(path.parent, is_durable=False)
+        lists.delete([name])
+        lists.delete_unfinished([name])
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

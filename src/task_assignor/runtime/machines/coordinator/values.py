@@ -265,7 +265,7 @@ class StoreCommit:
 
 @attrs.frozen
 class StoreCheckpoint:
-    """Write a checkpoint when there is time for it; if it cannot be written, all goes on.
+    """Write a checkpoint when there is time for it, unless a newer one is due by then; if it cannot be written, all goes on.
 
     Args:
         number: the last record that it replaces.
