@@ -43,7 +43,8 @@ def test_a_rack_for_each_client_costs_no_more_than_one_for_all() -> None:
         assert len(wire._clients(wire._Reader(message)).racks) == racks
         return time.process_time() - began
 
-    assert seconds(10_000) < 3 * seconds(1)
+    # Of a busy machine the best of a few: with the list it is six times as long.
+    assert min(seconds(10_000) for _ in range(4)) < 3 * min(seconds(1) for _ in range(4))
 
 
 def test_a_question_says_all_that_java_knows() -> None:
