@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-bucket chaos-cluster chaos-kafka simulate soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-bucket chaos-cluster chaos-kafka simulate topologies soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ chaos-kafka: $(VENV)/.installed-dev ## 20 such runs on topics of three real brok
 
 simulate: $(VENV)/.installed-dev ## 100 000 simulated runs of coordinator, clients, disks and network; ARGS="--seeds 1000" says how many
 	$(BIN)/python -m tests.runtime.simulate --jobs $(JOBS) $(ARGS)
+
+topologies: $(VENV)/.installed-dev ## 500 random topologies, of which every output is compared with a plain computation; ARGS="--seeds 50"
+	$(BIN)/python -m tests.runtime.random_topologies --jobs $(JOBS) $(ARGS)
 
 soak: $(VENV)/.installed-dev ## a run that goes on for half an hour with kills: memory, files, disk use, time to resume stay flat; ARGS="--minutes 5"
 	$(BIN)/python -m tests.runtime.soak $(ARGS)
