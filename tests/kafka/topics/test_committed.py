@@ -26,6 +26,16 @@ def test_where_outputs_end_is_kept_in_as_much_as_brokers_take(partitions: int, r
     assert found.written == {("out", number): end // rounded_to * rounded_to for number, end in enumerate(ends)}
 
 
+def test_what_was_counted_is_kept_where_there_is_room() -> None:
+    """A client was killed before it told of its batch: bad records of that were counted nowhere."""
+    counters = {"bad_records": 3}
+    last = Committed({"in": 5}, 7, 9, {}, {}, {}, {"out": (8,)}, counters=counters)
+    assert committed_of("group", 0, {"in": (6, last.metadata)}).counters == counters
+    long = Committed({"in": 5}, 7, 9, {}, {}, {}, {"out": (8,)}, counters={"c" * 4_100: 1})
+    found = committed_of("group", 0, {"in": (6, long.metadata)})
+    assert (found.counters, found.written) == ({}, {("out", 0): 8})
+
+
 def test_partitions_in_which_a_task_has_not_written_take_no_room() -> None:
     last = Committed({}, 0, None, {}, {}, {}, {"out": (*[0] * 20_000, 2**40 + 1)})
     assert committed_of("group", 0, {"in": (6, last.metadata)}).written == {("out", 20_000): 2**40 + 1}

@@ -75,7 +75,7 @@ class Run:
 
     def write(self, task: TaskTransactions, order: TaskOrder) -> None:
         """Commit what came of it."""
-        task.write(order, order.ranges, {self.output: ROWS}, {}, None)
+        task.write(order, order.ranges, {self.output: ROWS}, {}, None, {"bad_records": 2})
 
     @property
     def rows(self) -> int:
@@ -107,7 +107,9 @@ def test_a_batch_is_not_committed_again_that_another_run_has_committed_meanwhile
         run.write(task, order)
     assert run.rows == 1
     task.close()
-    assert task.begin(order) is not None, "it finds what was committed"
+    found = task.begin(order)
+    assert found is not None, "it finds what was committed"
+    assert found.counters == {"bad_records": 2}
 
 
 def test_with_a_newer_permit_a_task_goes_on_if_nobody_else_has_committed(run: Run) -> None:

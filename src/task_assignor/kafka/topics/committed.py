@@ -59,6 +59,7 @@ class Committed(
         packed: the same in less room, if brokers would refuse so much: rounded down to a multiple of 16, or of a power of it,
             if need be.
         batch: number of the batch, in the folder of its run; -1: it is not known.
+        counters: what the processors counted in the batch, if there is room for it.
     """
 
     begin: Mapping[str, int]
@@ -70,6 +71,7 @@ class Committed(
     ends: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     packed: Mapping[str, str] = msgspec.field(default_factory=dict)
     batch: int = -1
+    counters: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def metadata(self) -> str:
@@ -79,7 +81,7 @@ class Committed(
             if len(found) <= _MOST_METADATA:
                 break
             packed = {name: _packed(ends, bits) for name, ends in self.ends.items()} if bits < 64 else {}
-            found = encode(msgspec.structs.replace(self, ends={}, packed=packed)).decode()
+            found = encode(msgspec.structs.replace(self, ends={}, packed=packed, counters={})).decode()
         return found
 
     @property

@@ -268,7 +268,8 @@ class TaskTransactions:
             if name in self._results.repartitions
         }
         changelog_offset = max(last.changelog_offset, order.base.changelog_offset)
-        return Found(Made(outputs, changelogs, repartitions), offsets, changelog_offset, last.stream_time)
+        made, counters = Made(outputs, changelogs, repartitions), last.counters if is_one else {}
+        return Found(made, offsets, changelog_offset, last.stream_time, counters)
 
     # Writing.
 
@@ -279,6 +280,7 @@ class TaskTransactions:
         outputs: Mapping[str, pa.Table],
         changes: Mapping[str, pa.Table],
         stream_time: int | None,
+        counters: Mapping[str, int],
     ) -> Made:
         """Commit what came of an order, in a transaction."""
         written = {name: self._rows_of(name, rows) for name, rows in outputs.items()}
@@ -299,6 +301,7 @@ class TaskTransactions:
                 {store: (needed.first, needed.newest) for store, needed in found.needed.items()},
                 self._ends_with(found.outputs),
                 batch=order.batch,
+                counters=counters,
             )
             reached[:] = [found]
             sent[:] = [

@@ -45,12 +45,14 @@ class Found:
         offsets: source topic -> (first offset, offset after the last), from where the order begins.
         changelog_offset: rows of the task's changelogs up to there.
         stream_time: newest time of all records up to there, ms; None: there were none.
+        counters: what the processors counted, as far as it is known.
     """
 
     made: Made
     offsets: Offsets
     changelog_offset: int
     stream_time: int | None
+    counters: Mapping[str, int]
 
 
 class TaskResults(Protocol):
@@ -73,6 +75,7 @@ class TaskResults(Protocol):
         outputs: Mapping[str, pa.Table],
         changes: Mapping[str, pa.Table],
         stream_time: int | None,
+        counters: Mapping[str, int],
     ) -> Made:
         """Keep what came of an order. Whether it is visible before the coordinator's commit, is said by the class.
 
@@ -82,6 +85,7 @@ class TaskResults(Protocol):
             outputs: output -> its rows.
             changes: store with a changelog -> what changed.
             stream_time: newest time of all records up to here.
+            counters: what the processors counted.
 
         Raises:
             TaskMigratedException: another owner has taken over.
@@ -195,6 +199,7 @@ class FolderResults:
         outputs: Mapping[str, pa.Table],
         changes: Mapping[str, pa.Table],
         stream_time: int | None,  # noqa: ARG002
+        counters: Mapping[str, int],  # noqa: ARG002
     ) -> Made:
         """Write the files, or begin to."""
         unwritten: dict[str, Data] = {}

@@ -272,7 +272,8 @@ class StreamTask:
                 outputs, counters = self._processors.run(order, batch)
                 step("its results are written")
                 changes = self._drain_changes()
-                made = self._results.write(order, batch.offsets, outputs, changes, self._processors.stream_time)
+                stream_time = self._processors.stream_time
+                made = self._results.write(order, batch.offsets, outputs, changes, stream_time, counters)
             except BaseException:
                 self._results.close()
                 self._state.rollback()
@@ -319,6 +320,7 @@ class StreamTask:
             found.made.outputs,
             found.made.changelogs,
             position,
+            found.counters,
             is_found=True,
             repartitions=found.made.repartitions,
         )
