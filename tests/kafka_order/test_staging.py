@@ -14,6 +14,7 @@ from task_assignor.kafka_order.java_order import poll_order
 from task_assignor.kafka_order.lags import Lags
 from task_assignor.kafka_order.staging import MoveKind
 from task_assignor.sdk import ApplicationState
+from task_assignor.testing import a_client, a_state, a_stateful_task
 from task_assignor.testing.random_states import random_states
 from tests.budget import examples
 
@@ -127,6 +128,18 @@ def test_all_at_once_is_one_by_one(monkeypatch: pytest.MonkeyPatch, most_sifted:
         assert found == _one_by_one(small, most_sifted)
         moved += len(found[2]) + len(found[3])
     assert moved
+
+
+def test_a_standby_stays_where_all_clients_hold_its_task_that_is_active_nowhere() -> None:
+    """Nobody was taken for one more holder: of three clients four were none that could have it."""
+    held = [a_client(1, lags={"0_0": 50}), a_client(2), a_client(3)]
+    state = a_state(
+        [a_stateful_task("0_0", end_offset_sum=5)], held, num_standby_replicas=2, acceptable_recovery_lag=10
+    )
+    nobody, tasks, clients = np.array([-1], np.int32), np.zeros(3, np.int32), np.arange(3, dtype=np.int32)
+    found = staging.refine_columns(state.columns, state.assignment_configs, nobody, tasks, clients)
+    assert found.is_final
+    assert found.standby_client.tolist() == [0, 1, 2]
 
 
 def test_a_queue_far_beyond_its_budget_is_not_begun() -> None:
