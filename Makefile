@@ -41,7 +41,7 @@ test: style ## all checks: lint, types, order of the rooms, tests
 	@$(MAKE) --no-print-directory -j2 types tests
 
 tests: $(VENV)/.installed-dev ## the tests alone
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -rs $(ARGS)
 
 coverage: $(VENV)/.installed-dev ## the tests once more, and which lines they reach; takes nearly twice as long
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --cov --cov-report=term $(ARGS)
