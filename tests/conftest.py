@@ -9,6 +9,7 @@ Environment:
 
 from __future__ import annotations
 
+import doctest
 import gc
 import importlib.util
 import os
@@ -18,7 +19,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from _pytest.doctest import DoctestModule
+from _pytest.doctest import DoctestItem, DoctestModule
 from hypothesis import HealthCheck, Verbosity, settings
 
 from tests.bridge.streams import java
@@ -133,6 +134,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for cluster in set(_SHARED_CLUSTERS).intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(cluster))
+        if isinstance(item, DoctestItem) and all(doctest.SKIP in each.options for each in item.dtest.examples):
+            item.add_marker("kafka")  # tests/kafka/test_docs.py runs them
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.xdist_group("jvm"))
             if without_jvm and not _require_jvm():

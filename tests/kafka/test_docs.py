@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import doctest
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from task_assignor import ProcessId
+from task_assignor import ProcessId, StreamsConfig
 from task_assignor.cli.app import app
+from task_assignor.group import SubTopologyShape
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
 
 kafka = pytest.importorskip("kafka")
 pytest.importorskip("aiokafka")
-pytest.importorskip("task_assignor.kafka")
+room = pytest.importorskip("task_assignor.kafka")
 
 pytestmark = pytest.mark.kafka
 DOCS = Path(__file__).parents[2] / "docs"
@@ -135,3 +138,24 @@ def test_a_consumer_of_aiokafka_is_hosted(servers: str, page: dict[str, Any]) ->
             await consumer.stop()
 
     assert asyncio.run(asyncio.wait_for(partitions(), 90)) == PARTITIONS
+
+
+@pytest.mark.parametrize("owner", ["Cluster", "ConsumerAssignorPlugin", "StreamsGroupLeader"])
+def test_examples_that_need_a_broker_are_right(servers: str, unique: Unique, owner: str) -> None:
+    """Without one they are passed over, see `tests/conftest.py`."""
+    described = getattr(room, owner)
+    names = {
+        **vars(room),
+        "KafkaConsumer": partial(kafka.KafkaConsumer, bootstrap_servers=servers),
+        "config": StreamsConfig({"application.id": unique("leads"), "bootstrap.servers": servers}),
+        "shapes": [SubTopologyShape("join", ("clicks", "impressions"))],
+    }
+    text = (
+        described.__doc__.replace("localhost:9092", servers)
+        .replace("# doctest: +SKIP", "")
+        .replace(".wait()", ".wait(0.1)")
+    )
+    examples = doctest.DocTestParser().get_doctest(text, names, owner, None, None)
+    outcome = doctest.DocTestRunner().run(examples)
+    assert outcome.failed == 0
+    assert outcome.attempted > 0

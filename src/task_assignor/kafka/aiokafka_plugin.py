@@ -36,10 +36,12 @@ class AiokafkaPlugin:
         GroupException: its assignor is cooperative.
 
     Examples:
-        >>> plugin = AiokafkaPlugin(ConsumerAssignorPlugin(StickyAssignor()))  # doctest: +SKIP
-        >>> consumer = AIOKafkaConsumer("clicks", group_id="g", partition_assignment_strategy=[plugin])  # doctest: +SKIP
-        >>> plugin.attach(consumer)  # doctest: +SKIP
-        >>> await consumer.start()  # doctest: +SKIP
+        >>> async def open_consumer():
+        ...     plugin = AiokafkaPlugin(ConsumerAssignorPlugin(StickyAssignor()))
+        ...     consumer = AIOKafkaConsumer("clicks", group_id="g", partition_assignment_strategy=[plugin])
+        ...     plugin.attach(consumer)
+        ...     await consumer.start()
+        ...     return consumer
     """
 
     def __init__(self, plugin: ConsumerAssignorPlugin) -> None:

@@ -74,7 +74,7 @@ class Cluster:
     Examples:
         >>> with Cluster({"bootstrap.servers": "localhost:9092"}) as cluster:  # doctest: +SKIP
         ...     cluster.partition_counts(["clicks"])
-        {'clicks': 8}
+        {'clicks': 4}
     """
 
     _is_closed = False
