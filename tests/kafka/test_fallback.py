@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 import types
 from collections.abc import Callable, Iterable
+from time import sleep
 from typing import Any
 
 import attrs
@@ -319,6 +321,25 @@ def test_what_it_says_then_is_looked_at(caplog: pytest.LogCaptureFixture) -> Non
     assert "left_out() failed with" in caplog.text
     assert "kept_user_data() failed with" in caplog.text
     assert "for m must be bytes, not str" in caplog.text
+
+
+class _Hangs(_Halves):
+    def claim(self, member: ConsumerMember) -> Any:
+        while True:  # as code does that waits for what never comes
+            sleep(0.001)
+
+
+def test_who_hangs_when_it_is_asked_after_a_failure_is_given_up_too(caplog: pytest.LogCaptureFixture) -> None:
+    topics, members = GroupTopics({"a": 4, "b": 4}), [ConsumerMember(name, ("a", "b")) for name in "mn"]
+    assignor = _Hangs()
+    assignor.fails = True
+    told = consumer_plugin.ConsumerAssignorPlugin(assignor, limit_ms=2_000).answer(topics, members)
+    assert sorted(len(given.partitions) for given in told.values()) == [4, 4]
+    assert {given.user_data for given in told.values()} == {None}
+    assert re.search(
+        r"claim\(\) did not answer within 0.5 s \(.*claim, line \d+\); it is asked nothing more", caplog.text
+    )
+    assert caplog.text.count("not known") == 1
 
 
 def _changes_members(topics: GroupTopics, members: list[Any]) -> Any:

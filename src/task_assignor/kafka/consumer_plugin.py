@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -18,6 +19,7 @@ from task_assignor.group.consumers import (
 )
 from task_assignor.group.consumers.table import Claim
 from task_assignor.group.consumers.values import Owned
+from task_assignor.group.limits import GivenUpError, Limited
 from task_assignor.group.wire.consumer_protocol import by_topic
 from task_assignor.kafka.fallback import keep_and_place_orphans
 from task_assignor.kafka.plugin import GroupPlugin
@@ -27,6 +29,8 @@ from task_assignor.sdk.text import failure, shown
 
 _log = logger_of(__name__)
 T = TypeVar("T")
+_FALLBACK_SHARE: Final = 1 / 4
+"""Of the limit: what an assignor that has failed may take for all that it is asked then. With it the session still lasts."""
 
 
 class ConsumerAssignorPlugin(GroupPlugin):
@@ -97,13 +101,15 @@ class ConsumerAssignorPlugin(GroupPlugin):
         return {member.member_id: answer.to_assignment(member.member_id) for member in members}
 
     def _fall_back(self, topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, Assignment]:
-        known = [(member, self._claim(member)) for member in members]
+        by_s = time.monotonic() + self._limit_s * _FALLBACK_SHARE
+        known = [(member, self._claim(member, by_s)) for member in members]
         assignor, copies = self.assignor, _copies(topics, members)
 
         def left_out(given: Mapping[str, Owned]) -> dict[str, set[int]]:
             said = self._asked(
                 lambda: {topic: set(numbers) for topic, numbers in assignor.left_out(*copies, given).items()},
-                "What nobody shall have is not known: left_out() failed",
+                "What nobody shall have is not known: left_out()",
+                by_s,
             )
             return said or {}
 
@@ -111,28 +117,33 @@ class ConsumerAssignorPlugin(GroupPlugin):
         given = {name: dict(by_topic(partitions)) for name, partitions in kept.items()}
         told = self._asked(
             lambda: check_user_data(members, assignor.kept_user_data(*copies, given)),
-            "The members are told nothing: kept_user_data() failed",
+            "The members are told nothing: kept_user_data()",
+            by_s,
         )
         return {name: Assignment(tuple(partitions), (told or {}).get(name)) for name, partitions in kept.items()}
 
-    def _claim(self, member: ConsumerMember) -> Claim:
+    def _claim(self, member: ConsumerMember, by_s: float) -> Claim:
         if self.is_cooperative:
             return Claim(member.owned, member.generation)
         claim: object = self._asked(
-            lambda: self.assignor.claim(member), f"What {member.member_id} had is not known: claim() failed"
+            lambda: self.assignor.claim(member), f"What {member.member_id} had is not known: claim()", by_s
         )
         return claim if isinstance(claim, Claim) else Claim()
 
-    @staticmethod
-    def _asked(ask: Callable[[], T], otherwise: str) -> T | None:
-        """What the assignor says after it failed; None if it fails again."""
+    def _asked(self, ask: Callable[[], T], otherwise: str, by_s: float) -> T | None:
+        """What the assignor says after it failed; None if it fails again, or has not said it by a time of the monotonic clock."""
+        left_s = by_s - time.monotonic()
+        if left_s <= 0:
+            return None
         try:
-            return ask()
+            return Limited(ask, f"assignor-{self.name}").answer(left_s)
         except KeyboardInterrupt:
             raise
+        except GivenUpError as error:
+            _log.warning("%s %s; it is asked nothing more this time", otherwise, error)
         except BaseException as error:  # noqa: BLE001  (it is the assignor's, and may be why that failed)
-            _log.warning("%s with %s", otherwise, failure(error))
-            return None
+            _log.warning("%s failed with %s", otherwise, failure(error))
+        return None
 
 
 def _copies(topics: GroupTopics, members: Sequence[ConsumerMember]) -> tuple[GroupTopics, list[ConsumerMember]]:
