@@ -15,6 +15,7 @@ from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets, held_back, stable_offsets
 from task_assignor.runtime import CommitLogException
 from task_assignor.runtime.storage import LocalStorage
+from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
 from tests.kafka.topics.records import stream_topic
@@ -83,6 +84,36 @@ def test_one_of_somebody_else_is_named(kafka_cluster: KafkaCluster, unique: Uniq
     stranger.abort_transaction(60)
     assert committed_offsets(connection, join.application_id, places) == {}
     assert held_back(connection, join.application_id, places) == []
+
+
+def test_what_the_run_has_recorded_and_the_group_has_not_is_told(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """As where a transaction of which brokers had lost the end was aborted by hand."""
+    join = Join(kafka_cluster, unique, rows=100)
+    join.application(tmp_path / "run", clients=1).run()
+    group = Consumer({"bootstrap.servers": join.servers, "group.id": join.application_id})
+    places = [TopicPartition(join.left, 0), TopicPartition(join.right, 0)]
+    before = group.committed(places, 60)
+    join.add(100)
+    join.application(tmp_path / "run", clients=1).run()
+    after = group.committed(places, 60)
+    stranger = Producer({"bootstrap.servers": join.servers, "transactional.id": f"{join.application_id}-stranger"})
+    stranger.init_transactions(60)
+
+    def commit(offsets: list[TopicPartition]) -> None:
+        stranger.begin_transaction()
+        stranger.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), 60)
+        stranger.commit_transaction(60)
+
+    commit(before)
+    said = rf"has committed offset {before[0].offset} .* recorded that task 0_0 has processed up to {after[0].offset}.*a new run_dir with"
+    with pytest.raises(StreamsException, match=said):
+        join.application(tmp_path / "run", clients=1).run()
+    commit(after)
+    group.close()
+    join.application(tmp_path / "run", clients=1).run()
+    join.check()
 
 
 def test_a_run_that_ends_names_the_records_that_one_has_hidden_all_the_time(

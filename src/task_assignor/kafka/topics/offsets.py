@@ -192,7 +192,8 @@ def committed_offsets(
             return ""
         return (
             f"a transaction is open that commits offsets of {listed(f'{topic}-{partition}' for topic, partition in held)}, and they "
-            "tell nobody any until it is over. They end those that take longer than their transaction.timeout.ms"
+            "tell nobody any until it is over. They end those that take longer than their transaction.timeout.ms; if it stays, they have "
+            "lost its end, as one may that was killed just then, and kafka-transactions.sh find-hanging names it"
         )
 
     return connection.ask(f"read the offsets that the group {group} has committed", ask, state)

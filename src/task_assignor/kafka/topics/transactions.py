@@ -205,7 +205,9 @@ class TaskTransactions:
                 raise KafkaClusterException(
                     f"The group {group} has committed offset {end} of the topic {self._sources[topic]}, partition {partition}, but the run has "
                     f"recorded that task {self._task} has processed up to {start}. Maybe somebody has set the group's offsets "
-                    "back; to process records again, run the application under another application.id with a new run_dir."
+                    "back; to process records again, run the application under another application.id with a new run_dir. Where a "
+                    "transaction that brokers never ended was aborted by hand, a new run_dir with this application.id goes on from what "
+                    "Kafka has."
                 )
         # A batch without rows leaves offsets as they are.
         is_ahead = last.batch >= order.batch or last.changelog_offset > order.base.changelog_offset
