@@ -107,6 +107,7 @@ def test_what_the_run_has_recorded_and_the_group_has_not_is_told(
         stranger.commit_transaction(60)
 
     commit(before)
+    join.add(100)
     said = rf"has committed offset {before[0].offset} .* recorded that task 0_0 has processed up to {after[0].offset}.*a new run_dir with"
     with pytest.raises(StreamsException, match=said):
         join.application(tmp_path / "run", clients=1).run()
