@@ -95,10 +95,22 @@ def newest_so_far(
     start = NO_TIME if before is None else before
     in_topic = context.time_of_topic(topic)
     if in_topic is None:
-        in_topic = np.append(np.maximum.accumulate(times), times.max(initial=NO_TIME))
+        in_topic = np.maximum.accumulate(np.append(times, NO_TIME))
     newest: Int64Array = np.maximum(in_topic, start)
     end = int(newest[-1])
     return newest[:-1], None if end == NO_TIME else end
+
+
+def oldest_of(newest: Int64Array, allowed_ms: int) -> Int64Array:
+    """(N,) rows older than this are too late; where nothing is known of the time, none is.
+
+    Args:
+        newest: (N,) `newest_so_far`.
+        allowed_ms: by how much a row may be older than that.
+    """
+    allowed_ms = min(allowed_ms, 2 * FARTHEST_MS)  # no two times are farther apart
+    oldest: Int64Array = np.maximum(newest, NO_TIME + allowed_ms) - allowed_ms
+    return oldest
 
 
 def leave_out_late(
@@ -125,11 +137,10 @@ def leave_out_late(
     Raises:
         LateRecordException: the setting is to stop, or one is beyond the limit.
     """
-    # Where nothing is known of the time, nothing is late.
-    behind = np.where(newest == NO_TIME, -FARTHEST_MS, newest - times)
-    late = behind > allowed_ms if late is None else late
+    late = times < oldest_of(newest, allowed_ms) if late is None else late
     if not late.any():
         return None
+    behind = np.where(newest == NO_TIME, -FARTHEST_MS, newest - times)
     places = np.flatnonzero(late)
     too_far = places[:0] if limit_ms is None else places[behind[places] > allowed_ms + limit_ms]
     stops = context.stops_at_late_records()

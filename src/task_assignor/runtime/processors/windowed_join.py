@@ -45,6 +45,7 @@ from task_assignor.runtime.processors.records import (
     both,
     leave_out_late,
     newest_so_far,
+    oldest_of,
     taken,
     valid_keys,
     with_times,
@@ -379,8 +380,7 @@ class JoinProcessor(Processor):
         if side.grace_ms is not None:
             # A record without a time is older than all: it has been left out already.
             known = times if keep is None else np.where(keep, times, newest)
-            oldest = newest - np.where(newest == NO_TIME, 0, side.grace_ms)
-            late = known < np.maximum(oldest, self._oldest_in_time(side))
+            late = known < np.maximum(oldest_of(newest, side.grace_ms), self._oldest_in_time(side))
             in_time = leave_out_late(side.topic, known, newest, side.grace_ms, self._join.late_limit_ms, context, late)
             keep = both(keep, in_time)
         columns = [
