@@ -118,6 +118,10 @@ def _require_jvm() -> bool:
     return os.environ.get("TASK_ASSIGNOR_REQUIRE_JVM", "") not in ("", "0")
 
 
+def _needs_a_broker(item: DoctestItem) -> bool:
+    return all(doctest.SKIP in each.options for each in item.dtest.examples)
+
+
 # Clusters of brokers that few tests use: those of one worker alone, which starts it for all of them.
 _SHARED_CLUSTERS = ("frail_cluster", "rack_cluster", "secure_cluster")
 
@@ -134,8 +138,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for cluster in set(_SHARED_CLUSTERS).intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(cluster))
-        if isinstance(item, DoctestItem) and all(doctest.SKIP in each.options for each in item.dtest.examples):
-            item.add_marker("kafka")  # tests/kafka/test_docs.py runs them
+        if isinstance(item, DoctestItem) and item.path.parent.name == "kafka" and _needs_a_broker(item):
+            item.add_marker("kafka")  # tests/kafka/test_docs.py runs those of all public names
         if item.get_closest_marker("jvm"):
             item.add_marker(pytest.mark.xdist_group("jvm"))
             if without_jvm and not _require_jvm():
