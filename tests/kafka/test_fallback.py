@@ -336,10 +336,24 @@ def test_who_hangs_when_it_is_asked_after_a_failure_is_given_up_too(caplog: pyte
     told = consumer_plugin.ConsumerAssignorPlugin(assignor, limit_ms=2_000).answer(topics, members)
     assert sorted(len(given.partitions) for given in told.values()) == [4, 4]
     assert {given.user_data for given in told.values()} == {None}
-    assert re.search(
-        r"claim\(\) did not answer within 0\.\d+ s \(.*claim, line \d+\); it is asked nothing more", caplog.text
-    )
+    assert re.search(r"claim\(\) did not answer within 0\.\d+ s \(.*claim, line \d+\)", caplog.text)
+    assert "had 0.5 s for all that it is asked" in caplog.text
     assert caplog.text.count("not known") == 1
+
+
+class _Slow(_Halves):
+    def claim(self, member: ConsumerMember) -> Any:
+        sleep(0.3)
+        return super().claim(member)
+
+
+def test_who_answers_each_time_and_takes_too_long_for_all_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    topics, members = GroupTopics({"a": 4, "b": 4}), [ConsumerMember(name, ("a", "b")) for name in "mnop"]
+    assignor = _Slow()
+    assignor.fails = True
+    told = consumer_plugin.ConsumerAssignorPlugin(assignor, limit_ms=1_000).answer(topics, members)
+    assert sum(len(given.partitions) for given in told.values()) == 8
+    assert "had 0.25 s for all that it is asked" in caplog.text
 
 
 def _changes_members(topics: GroupTopics, members: list[Any]) -> Any:

@@ -120,6 +120,12 @@ class ConsumerAssignorPlugin(GroupPlugin):
             "The members are told nothing: kept_user_data()",
             by_s,
         )
+        if time.monotonic() >= by_s:
+            _log.warning(
+                "The assignor %r had %.3g s for all that it is asked after it has failed; what it had not said by then counts as nothing.",
+                self.name,
+                self._limit_s * _FALLBACK_SHARE,
+            )
         return {name: Assignment(tuple(partitions), (told or {}).get(name)) for name, partitions in kept.items()}
 
     def _claim(self, member: ConsumerMember, by_s: float) -> Claim:
@@ -140,7 +146,7 @@ class ConsumerAssignorPlugin(GroupPlugin):
         except KeyboardInterrupt:
             raise
         except GivenUpError as error:
-            _log.warning("%s %s; it is asked nothing more this time", otherwise, error)
+            _log.warning("%s %s", otherwise, error)
         except BaseException as error:  # noqa: BLE001  (it is the assignor's, and may be why that failed)
             _log.warning("%s failed with %s", otherwise, failure(error))
         return None
