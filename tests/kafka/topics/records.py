@@ -188,3 +188,17 @@ def await_empty(servers: str, group: str) -> None:
         return not admin.describe_consumer_groups([group])[group].result(60).members
 
     wait_until(is_empty, "the group is empty")
+
+
+def commits_of_a_stranger(servers: str, group: str) -> Callable[[Sequence[TopicPartition]], None]:
+    """Commits offsets for a group as somebody else: in transactions, since its member is not forgotten yet."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{group}-stranger"})
+    producer.init_transactions(60)
+    metadata = Consumer({"bootstrap.servers": servers, "group.id": group}).consumer_group_metadata()
+
+    def commit(offsets: Sequence[TopicPartition]) -> None:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(list(offsets), metadata, 60)
+        producer.commit_transaction(60)
+
+    return commit

@@ -18,7 +18,7 @@ from task_assignor.runtime.storage import LocalStorage
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
-from tests.kafka.topics.records import stream_topic
+from tests.kafka.topics.records import commits_of_a_stranger, stream_topic
 from tests.kafka.topics.test_sinks import Join
 
 Unique = Callable[[str], str]
@@ -98,14 +98,7 @@ def test_what_the_run_has_recorded_and_the_group_has_not_is_told(
     join.add(100)
     join.application(tmp_path / "run", clients=1).run()
     after = group.committed(places, 60)
-    stranger = Producer({"bootstrap.servers": join.servers, "transactional.id": f"{join.application_id}-stranger"})
-    stranger.init_transactions(60)
-
-    def commit(offsets: list[TopicPartition]) -> None:
-        stranger.begin_transaction()
-        stranger.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), 60)
-        stranger.commit_transaction(60)
-
+    commit = commits_of_a_stranger(join.servers, join.application_id)
     commit(before)
     join.add(100)
     said = rf"has committed offset {before[0].offset} .* recorded that task 0_0 has processed up to {after[0].offset}.*a new run_dir with"

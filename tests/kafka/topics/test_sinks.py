@@ -45,6 +45,7 @@ from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
 from tests.kafka.topics.records import (
     PARTITIONS,
+    commits_of_a_stranger,
     forget_offsets,
     in_any_order,
     killer,
@@ -543,20 +544,12 @@ def test_offsets_of_one_of_two_topics_that_somebody_has_set_on_are_told(
     join.add(100)
     group = Consumer({"bootstrap.servers": join.servers, "group.id": join.application_id})
     (before,) = group.committed([TopicPartition(join.right, 0)], 60)
-    # Others may commit for the group when its member is forgotten; in a transaction at once.
-    stranger = Producer({"bootstrap.servers": join.servers, "transactional.id": f"{join.application_id}-stranger"})
-    stranger.init_transactions(60)
-
-    def commit(offset: TopicPartition) -> None:
-        stranger.begin_transaction()
-        stranger.send_offsets_to_transaction([offset], group.consumer_group_metadata(), 60)
-        stranger.commit_transaction(60)
-
-    commit(TopicPartition(join.right, 0, before.offset + 1))
+    commit = commits_of_a_stranger(join.servers, join.application_id)
+    commit([TopicPartition(join.right, 0, before.offset + 1)])
     said = rf"committed offset {before.offset + 1} of the topic {join.right}, partition 0, but this application has not done it"
     with pytest.raises(KafkaClusterException, match=said):
         join.application(tmp_path / "run", clients=1).run()
-    commit(before)
+    commit([before])
     group.close()
     join.application(tmp_path / "run", clients=1).run()
     join.check()
