@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.engine.flow import Network, solve
+from task_assignor.engine.flow import _ROUNDS, Arcs, Network, prices_of, solve
 from task_assignor.group.consumers import ConsumerMember, CopartitionedAssignor, GroupTopics, copies
 from task_assignor.group.wire import CopartitionedUserData, encode_copartitioned_user_data
 from task_assignor.sdk.columns import Int64Array
@@ -91,3 +91,17 @@ def test_what_only_seems_to_help_is_not_solved_again(monkeypatch: pytest.MonkeyP
     CopartitionedAssignor().assign(GroupTopics(counts), [ConsumerMember(f"m{n:02}", topics) for n in range(30)])
     # That of the active ones, and that of the standbys.
     assert len(solved) == 2
+
+
+def test_prices_of_a_flow_alone_are_always_found() -> None:
+    """They were given up after some rounds; the same flow was then solved again and again, for ever (300 groups, 200 members)."""
+    length = 2 * _ROUNDS
+    arcs = Arcs(goals=1)
+    arcs.add(np.arange(length), np.arange(1, length + 1), 1, 1)
+    supplies = np.zeros(length + 1, dtype=np.int64)
+    supplies[0], supplies[-1] = 1, -1
+    network = Network(supplies, arcs)
+    prices = prices_of(network, solve(network), np.zeros((3, 0), dtype=np.int64))
+    assert prices is not None
+    (price,) = prices.of
+    assert price[-1] - price[0] == length

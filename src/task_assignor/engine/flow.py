@@ -26,8 +26,8 @@ from task_assignor.sdk.integers import INT64_MAX
 MAX_NODES: Final = 2**31 - 2
 MAX_ARCS: Final = 2**30
 """OR-Tools numbers arcs with 31 bits and keeps a reverse arc for each."""
-_ROUNDS: Final = 100
-"""Prices that need more of them, most likely never end."""
+_ROUNDS: Final = 200
+"""Prices that need more of them, with arcs that the flow was not asked with, most likely never end."""
 
 
 class FlowError(StreamsException, ValueError):
@@ -221,11 +221,10 @@ def prices_of(network: Network, flows: Int64Array, others: Sequence[Int64Array] 
     flows = np.concatenate([flows, np.zeros(count, dtype=np.int64)])
     nodes = len(np.atleast_1d(network.supplies))
     is_open = np.ones(len(tails), dtype=np.bool_)
+    most = _ROUNDS if count else None
     found = []
     for cost in goals:
-        price = _prices(
-            nodes, tails[is_open], heads[is_open], spare[is_open], flows[is_open], cost[is_open], most=_ROUNDS
-        )
+        price = _prices(nodes, tails[is_open], heads[is_open], spare[is_open], flows[is_open], cost[is_open], most)
         if price is None:
             return None
         # The later goals are those of the arcs that the earlier ones leave free.
