@@ -15,12 +15,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from task_assignor.runtime import CommitLogException, Topic, TopicException, WindowStoreSpec, append_topic, write_topic
+from task_assignor.runtime.arrow import frames
 from task_assignor.runtime.arrow.dictionaries import in_one_piece
-from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, taken, to_frame, valid
+from task_assignor.runtime.arrow.frames import _wide, exact_array, in_own_memory, taken, to_frame, valid
 from task_assignor.runtime.processors.columns import as_type, from_frame, plain
 from task_assignor.runtime.storage.content import as_one_file, as_parquet, not_in_parquet
 from task_assignor.runtime.storage.disk import disk_errors, run_dir_errors
@@ -287,9 +289,31 @@ def test_rows_are_taken_of_tables_that_are_too_large_for_arrow() -> None:
     schema = pa.schema({"s": pa.string(), "b": pa.binary(), "l": pa.list_(pa.string()), "t": pa.struct({"u": pa.list_(pa.string())}),
                         "d": pa.dictionary(pa.int8(), pa.int64())})  # fmt: skip
     table = pa.concat_tables([pa.table(one, schema=schema)] * 5)
-    rows = np.array([9, 0, 0, 4, 7, 2])
-    assert taken(table, rows, 8).equals(table.take(pa.array(rows)))
+    rows = pa.array([9, 0, 0, None, 4, 7, 2])
+    assert taken(table, rows, 8).equals(table.take(rows))
     assert taken(table, rows[:0], 8).equals(table[:0])
+
+
+def test_a_row_is_taken_so_often_that_arrow_has_no_room_for_its_texts() -> None:
+    """Pairs of a join: "Take operation overflowed binary array capacity"."""
+    table = pa.table({"s": ["a" * 2**24]})
+    found = taken(table, pa.array(np.zeros(129, dtype=np.int64)))
+    assert found.num_rows == 129
+    assert pc.all(pc.equal(pc.binary_length(found.column("s")), 2**24)).as_py()
+
+
+def test_lists_are_taken_often_with_numbers_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow counts the values of lists in 32 bits, and says nothing where they wrap around."""
+    asked: list[pa.DataType] = []
+
+    def recorded(kind: pa.DataType) -> pa.DataType:
+        asked.append(kind)
+        return _wide(kind)
+
+    monkeypatch.setattr(frames, "_wide", recorded)
+    table = pa.table({"l": [[1, 2]]})
+    assert taken(table, pa.array([0, 0, 0])).to_pydict() == {"l": [[1, 2]] * 3}
+    assert pa.list_(pa.int64()) in asked
 
 
 def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:

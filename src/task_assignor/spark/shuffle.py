@@ -68,7 +68,7 @@ class Shuffle:
         starts: list[tuple[int, ...]] = []
         for table in self._chunks(batches):
             order, bounds = self._order(table)
-            table = taken(table, order).combine_chunks()
+            table = taken(table, pa.array(order)).combine_chunks()
             sink = pa.BufferOutputStream()
             ends = [0]
             for low, high in pairwise(bounds):

@@ -490,7 +490,7 @@ def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) ->
         for start in range(0, table.num_rows, at_once):
             part = table.slice(start, at_once)
             if table.nbytes > _CAST_BYTES:
-                part = taken(part, np.arange(part.num_rows))
+                part = taken(part, pa.array(np.arange(part.num_rows)))
             columns = [_as_spark_has_it(part.column(field.name), field, piece) for field in wanted]
             yield from pa.table(columns, schema=wanted).to_batches()
 

@@ -142,7 +142,7 @@ def _write_partition(
         return _write_in_order(builder, partition, batches, segment_rows)
     table = pa.Table.from_batches(batches, spec.schema)
     time = timestamps_in_ms(table.column(spec.timestamp)).to_numpy()
-    table = taken(table, time.argsort(kind="stable"))
+    table = taken(table, pa.array(time.argsort(kind="stable")))
     return _write_in_order(builder, partition, table.to_batches(), segment_rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 import numbers
@@ -365,23 +366,28 @@ def check_times_of_day(name: str, column: pa.ChunkedArray | pa.Array) -> None:
             )
 
 
-def taken(table: pa.Table, rows: npt.NDArray[np.int64], at_once: int = 1 << 30) -> pa.Table:
-    """The rows with these numbers, of however large a table: Arrow's own `take` ends where a column has 2 GiB of texts.
+def taken(table: pa.Table, rows: pa.Array, at_once: int = 1 << 30) -> pa.Table:
+    """The rows with these numbers, of however large a table and however often: Arrow's own `take` ends where a column has, or would
+    have, 2 GiB of texts, and gives wrong lists where they would have 2^31 values.
 
     Args:
         table: the table.
-        rows: numbers of rows of it.
+        rows: numbers of rows of it; null: a row of nulls.
         at_once: so many bytes are taken as they are.
-    """
-    if table.nbytes <= at_once:
-        return table.take(pa.array(rows))
+    """  # noqa: D205
+    if table.nbytes <= at_once and (len(rows) <= table.num_rows or "list<" not in str(table.schema)):
+        # What is in it often may be too many texts nevertheless.
+        with contextlib.suppress(pa.ArrowInvalid):
+            return table.take(rows)
     wide = table.cast(pa.schema([field.with_type(retyped(field.type, _wide)) for field in table.schema]))
 
-    def pieces(rows: npt.NDArray[np.int64]) -> list[pa.Table]:
-        found = wide.take(pa.array(rows))
-        if found.nbytes > at_once and len(rows) > 1:
-            return [piece for half in np.array_split(rows, 2) for piece in pieces(half)]
-        return [found.cast(table.schema)]
+    def pieces(rows: pa.Array) -> list[pa.Table]:
+        found = wide.take(rows)
+        if found.nbytes <= at_once or len(rows) == 1:
+            return [found.cast(table.schema)]
+        step = -(-len(rows) * at_once // (2 * found.nbytes))
+        del found
+        return [piece for start in range(0, len(rows), step) for piece in pieces(rows[start : start + step])]
 
     return pa.concat_tables(pieces(rows))
 

@@ -21,7 +21,7 @@ from task_assignor.runtime.processors.columns import (
     stores_of,
     to_columns,
 )
-from task_assignor.runtime.processors.records import Int64Array, taken, with_keys
+from task_assignor.runtime.processors.records import Int64Array, masked, with_keys
 from task_assignor.runtime.processors.table_changes import CHANGE, check_change
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.topics.spec import TopicSpec, check_source
@@ -217,7 +217,7 @@ class _Running(Processor):
         (rows,) = batch.values()
         change = self._factory.aggregation.change_column
         needed = (*self._factory.by, *(() if change is None else (change,)))
-        rows = taken(rows, with_keys(self._factory.spec.name, rows, needed, context))
+        rows = masked(rows, with_keys(self._factory.spec.name, rows, needed, context))
         if not rows.num_rows:
             return None
         frame = self._group.frame(rows, self._by)

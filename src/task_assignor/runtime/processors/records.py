@@ -20,7 +20,7 @@ def both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
     return other if one is None else one if other is None else one & other
 
 
-def taken(rows: pa.Table, mask: BoolArray | None) -> pa.Table:
+def masked(rows: pa.Table, mask: BoolArray | None) -> pa.Table:
     """The rows of a mask; None: all."""
     return rows if mask is None else rows.filter(pa.array(mask))
 

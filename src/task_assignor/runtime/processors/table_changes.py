@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from task_assignor.runtime.arrow.frames import taken
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import (
     SourceColumns,
@@ -24,7 +25,7 @@ from task_assignor.runtime.processors.columns import (
     specs_of,
     to_columns,
 )
-from task_assignor.runtime.processors.records import taken, valid_keys
+from task_assignor.runtime.processors.records import masked, valid_keys
 from task_assignor.runtime.processors.tables import Updates, table_store, values_at
 from task_assignor.runtime.topics.spec import TopicSpec, check_source
 from task_assignor.runtime.topology.bad_records import LeftOut, check_left_out
@@ -181,9 +182,9 @@ class _Changes(Processor):
             return None
         of_update = np.repeat(np.arange(count), 2)[is_row]
         is_new = np.tile([0, 1], count)[is_row]
-        columns = updates.keys.take(pa.array(of_update)).columns
-        columns += pa.concat_tables([former, updates.values]).take(pa.array(of_update + count * is_new)).columns
+        columns = taken(updates.keys, pa.array(of_update)).columns
+        columns += taken(pa.concat_tables([former, updates.values]), pa.array(of_update + count * is_new)).columns
         if self._factory.time is not None:
-            times = taken(rows, valid_keys(rows, self._columns.key)).column(self._factory.time)
+            times = masked(rows, valid_keys(rows, self._columns.key)).column(self._factory.time)
             columns.append(times.take(pa.array(of_update)))
         return pa.table([*columns, pa.array(2 * is_new - 1)], schema=self._schema)

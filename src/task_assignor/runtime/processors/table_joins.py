@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from task_assignor.runtime.arrow.frames import taken
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import (
     SourceColumns,
@@ -262,7 +263,7 @@ class _Lookup(Processor):
         else:
             context.count("null_key", int((~has_key).sum()))
             known, are_there = values_at(keys.filter(pa.array(has_key)), places[has_key], updates, self._store)
-            found = known.take(pa.array(np.cumsum(has_key) - 1, mask=~has_key))
+            found = taken(known, pa.array(np.cumsum(has_key) - 1, mask=~has_key))
             there = np.zeros(len(has_key), bool)
             there[has_key] = are_there
         result = pa.table(
@@ -300,8 +301,8 @@ class _Pairs(Processor):
             return None
         rows = np.flatnonzero(shown)
         visible = pa.array(rows, mask=~now[rows])
-        columns = moments.keys.take(pa.array(rows)).columns
-        columns += [column for values in moments.values for column in values.take(visible).columns]
+        columns = taken(moments.keys, pa.array(rows)).columns
+        columns += [column for values in moments.values for column in taken(values, visible).columns]
         return pa.table(columns, schema=self._factory.output_schema(self._factory.planned))
 
     def _counts(self, there: Sequence[BoolArray]) -> BoolArray:

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import own, to_frame
+from task_assignor.runtime.arrow.frames import own, taken, to_frame
 from task_assignor.runtime.arrow.keys import keeps_key
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import SourceColumns, check_computable, stores_of
-from task_assignor.runtime.processors.records import BoolArray, Int64Array, taken, with_keys
+from task_assignor.runtime.processors.records import BoolArray, Int64Array, masked, with_keys
 from task_assignor.runtime.stores.key_value import KeyValueStore, KeyValueStoreSpec
 from task_assignor.runtime.topology.context import TaskContext
 
@@ -66,7 +66,7 @@ class Updates:
             BadRecordException: a key has a null, and the setting is to stop.
         """
         has_key = with_keys(columns.topic, rows, columns.key, context)
-        rows = taken(rows, has_key)
+        rows = masked(rows, has_key)
         values = columns.value_rows(rows)
         there = keeps_key(rows, columns.key, context.topics[columns.topic].timestamp)
         if not there.all():
@@ -109,7 +109,7 @@ def values_at(keys: pa.Table, places: Int64Array, table: Updates, store: KeyValu
     unknown = np.flatnonzero(rows < 0)
     every, there = _with_stored(table, store, keys.take(pa.array(unknown)))
     rows[unknown] = table.values.num_rows + np.arange(len(unknown))
-    return every.take(pa.array(rows)), there[rows]
+    return taken(every, pa.array(rows)), there[rows]
 
 
 def _with_stored(table: Updates, store: KeyValueStore, keys: pa.Table) -> tuple[pa.Table, BoolArray]:
@@ -183,7 +183,7 @@ class Moments:
         values, there, before = [], [], []
         for row, table, store in zip(rows, tables, stores, strict=True):
             every, are_there = _with_stored(table, store, keys)
-            values.append(every.take(known.get_column(row).to_arrow()))
+            values.append(taken(every, known.get_column(row).to_arrow()))
             there.append(are_there[known.get_column(row).to_numpy()])
             before.append(are_there[known.get_column(f"{row}b").to_numpy()])
         return cls(known.select(names).to_arrow().cast(tables[0].keys.schema), values, there, before)

@@ -43,8 +43,8 @@ from task_assignor.runtime.processors.records import (
     Int64Array,
     both,
     leave_out_late,
+    masked,
     newest_so_far,
-    taken,
     with_keys,
     with_times,
 )
@@ -248,7 +248,7 @@ class _Windowed(Processor):
         in_time = self._leave_out_late(topic, known, newest, context)
         keep = both(keep, in_time)
         if keep is not None:
-            rows, times, newest = taken(rows, keep), times[keep], newest[keep]
+            rows, times, newest = masked(rows, keep), times[keep], newest[keep]
         if rows.num_rows:
             self._add(rows, times, newest)
         return None if now is None else self._close(before, now)

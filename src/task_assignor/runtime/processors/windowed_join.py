@@ -29,6 +29,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from task_assignor.runtime.arrow.frames import taken
 from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import (
@@ -44,9 +45,9 @@ from task_assignor.runtime.processors.matching import Int64Array, TimedRows
 from task_assignor.runtime.processors.records import (
     both,
     leave_out_late,
+    masked,
     newest_so_far,
     oldest_of,
-    taken,
     valid_keys,
     with_times,
 )
@@ -391,9 +392,9 @@ class JoinProcessor(Processor):
         table = pa.table(columns, schema=side.stored)
         has_key = valid_keys(rows, side.columns.key)
         if has_key is None:
-            return taken(table, keep), side.stored.empty_table()
+            return masked(table, keep), side.stored.empty_table()
         context.count("null_key", int((~has_key).sum()))
-        return taken(table, both(keep, has_key)), taken(table, both(keep, ~has_key))
+        return masked(table, both(keep, has_key)), masked(table, both(keep, ~has_key))
 
     def _oldest_in_time(self, side: _Side) -> int:
         """Some of what rows older than this, ms, would meet is forgotten, though the grace be longer now; `NO_TIME`: nothing is."""
@@ -423,7 +424,7 @@ class JoinProcessor(Processor):
         places = self._near(new, stored, few_is_left=new_is_left)
         if not len(places[0]):
             return None
-        one, other = (side.rows.take(pa.array(found)) for side, found in zip((new, stored), places, strict=True))
+        one, other = (taken(side.rows, pa.array(found)) for side, found in zip((new, stored), places, strict=True))
         return self._result(one, other) if new_is_left else self._result(other, one)
 
     def _result(self, left: pa.Table | None, right: pa.Table | None) -> pa.Table:

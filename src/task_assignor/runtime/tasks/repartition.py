@@ -13,7 +13,7 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import no_rows, padded
+from task_assignor.runtime.arrow.frames import no_rows, padded, taken
 from task_assignor.runtime.arrow.keys import partitions_of
 from task_assignor.runtime.arrow.times import NO_TIME, times_of
 from task_assignor.runtime.errors import CorruptLogException
@@ -51,7 +51,7 @@ def routed(rows: pa.Table, spec: TopicSpec) -> tuple[pa.Table, tuple[int, ...]]:
     partition = partitions_of(rows, spec.key, spec.partitions)
     order = np.argsort(partition, kind="stable")
     counts = np.bincount(partition, minlength=spec.partitions)
-    return rows.take(pa.array(order)), tuple(map(int, counts))
+    return taken(rows, pa.array(order)), tuple(map(int, counts))
 
 
 class RepartitionLog:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import in_one_piece
-from task_assignor.runtime.arrow.frames import no_rows
+from task_assignor.runtime.arrow.frames import no_rows, taken
 from task_assignor.runtime.arrow.merging import Int64Array
 from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.errors import (
@@ -304,7 +304,7 @@ class _Node:
             table = in_one_piece(pa.concat_tables(alike))
             made_of = places[numbers[start : start + table.num_rows]]
             start += table.num_rows
-            whose = kept.take(pa.array(made_of))
+            whose = taken(kept, pa.array(made_of))
             found.append(
                 with_kept_columns(table, whose, self.context.topics[source], spec, f"the forwarded output {output!r}")
             )
@@ -312,7 +312,7 @@ class _Node:
         order = np.argsort(numbers, kind="stable")
         made = pa.concat_tables(found)
         is_sorted = bool((order[1:] > order[:-1]).all())
-        return topic, places[numbers[order]], made if is_sorted else made.take(pa.array(order))
+        return topic, places[numbers[order]], made if is_sorted else taken(made, pa.array(order))
 
     def to_come(self) -> dict[str, int]:
         if not knows_what_comes(self.node.processor):

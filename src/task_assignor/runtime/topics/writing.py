@@ -508,5 +508,5 @@ def _pieces(
     for number in range(spec.partitions):
         for begin in range(int(bounds[number]), int(bounds[number + 1]), segment_rows):
             chosen = order[begin : min(begin + segment_rows, int(bounds[number + 1]))]
-            yield number, ends[number], taken(rows, chosen)
+            yield number, ends[number], taken(rows, pa.array(chosen))
             ends[number] += len(chosen)
