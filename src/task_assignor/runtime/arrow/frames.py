@@ -368,17 +368,22 @@ def check_times_of_day(name: str, column: pa.ChunkedArray | pa.Array) -> None:
 
 def taken(table: pa.Table, rows: pa.Array, at_once: int = 1 << 30) -> pa.Table:
     """The rows with these numbers, of however large a table and however often: Arrow's own `take` ends where a column has, or would
-    have, 2 GiB of texts, and gives wrong lists where they would have 2^31 values.
+    have, 2 GiB of texts, and some versions of it, and all of them where lists would have 2^31 values, give wrong ones without a word.
 
     Args:
         table: the table.
         rows: numbers of rows of it; null: a row of nulls.
         at_once: so many bytes are taken as they are.
     """  # noqa: D205
-    if table.nbytes <= at_once and (len(rows) <= table.num_rows or "list<" not in str(table.schema)):
-        # What is in it often may be too many texts nevertheless.
+    size = table.nbytes
+    if size * len(rows) <= at_once:
+        return table.take(rows)
+    if size <= at_once:
         with contextlib.suppress(pa.ArrowInvalid):
-            return table.take(rows)
+            found = table.take(rows)
+            # Values that are bits have an eighth of a byte each.
+            if all(_longest(column) <= at_once // 4 for column in found.columns):
+                return found
     wide = table.cast(pa.schema([field.with_type(retyped(field.type, _wide)) for field in table.schema]))
 
     def pieces(rows: pa.Array) -> list[pa.Table]:
@@ -390,6 +395,13 @@ def taken(table: pa.Table, rows: pa.Array, at_once: int = 1 << 30) -> pa.Table:
         return [piece for start in range(0, len(rows), step) for piece in pieces(rows[start : start + step])]
 
     return pa.concat_tables(pieces(rows))
+
+
+def _longest(column: pa.ChunkedArray) -> int:
+    """The size in bytes of the largest buffer of texts or lists; 0: it has neither."""
+    if pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type):
+        return 0
+    return max((part.size for chunk in column.chunks for part in chunk.buffers() if part is not None), default=0)
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

@@ -70,7 +70,7 @@ class Updates:
         values = columns.value_rows(rows)
         there = keeps_key(rows, columns.key, context.topics[columns.topic].timestamp)
         if not there.all():
-            values = values.take(pa.array(np.arange(values.num_rows), mask=~there))
+            values = taken(values, pa.array(np.arange(values.num_rows), mask=~there))
         return cls(columns.keys(rows), values, there, places if has_key is None else places[has_key])
 
     def write(self, store: KeyValueStore) -> None:
@@ -82,7 +82,7 @@ class Updates:
         frame = to_frame(self.keys).with_row_index(_ROW)
         last = frame.group_by(self.keys.column_names, maintain_order=True).agg(pl.col(_ROW).last())
         rows = last.get_column(_ROW).to_numpy().astype(np.int64)
-        keys, values = self.keys.take(pa.array(rows)), self.values.take(pa.array(rows))
+        keys, values = taken(self.keys, pa.array(rows)), taken(self.values, pa.array(rows))
         there = self.there[rows]
         if not there.all():
             store.delete_table(keys.filter(pa.array(~there)))
@@ -107,7 +107,7 @@ def values_at(keys: pa.Table, places: Int64Array, table: Updates, store: KeyValu
     if table.keys.num_rows and keys.num_rows:
         rows = _last_before(keys, places, table)
     unknown = np.flatnonzero(rows < 0)
-    every, there = _with_stored(table, store, keys.take(pa.array(unknown)))
+    every, there = _with_stored(table, store, taken(keys, pa.array(unknown)))
     rows[unknown] = table.values.num_rows + np.arange(len(unknown))
     return taken(every, pa.array(rows)), there[rows]
 

@@ -24,7 +24,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import own, to_frame
+from task_assignor.runtime.arrow.frames import own, taken, to_frame
 from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.aggregates import Aggregate, Group, to_aggregates
@@ -389,7 +389,7 @@ class _InTimeWindows(_Windowed):
         if self._group.folds:
             keys = parts.select(by)
             group = numbers_of(keys, frame)
-            parts = self._group.fold(parts, self._known(keys), rows.take(pa.array(number)), group)
+            parts = self._group.fold(parts, self._known(keys), taken(rows, pa.array(number)), group)
         return parts
 
     def _known(self, keys: pl.DataFrame) -> pl.DataFrame:

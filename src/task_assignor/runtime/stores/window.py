@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import in_one_piece
-from task_assignor.runtime.arrow.frames import in_own_memory, no_rows, not_a_table, padded, to_frame
+from task_assignor.runtime.arrow.frames import in_own_memory, no_rows, not_a_table, padded, taken, to_frame
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
@@ -205,7 +205,7 @@ class _Segment:
         dead = 0 if self.is_mapped else self.dead + start
         if dead >= DEAD_SHARE * (dead + self.rows - start):
             rows = pa.array(np.arange(start, self.rows))
-            return _Segment(self._source.take(rows), time, part=self.part)
+            return _Segment(taken(self._source, rows), time, part=self.part)
         view = None if self._view is None else self._view[start:]
         return _Segment(
             self._source.slice(start),

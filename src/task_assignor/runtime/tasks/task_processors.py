@@ -358,7 +358,7 @@ class _Node:
             texts = [f"cannot be processed: {text_with_line(raised)}" for raised in failed.values()]
             self.context.leave_out(stream.name, list(failed), texts)
             good = np.delete(good, list(failed))
-            places, made = stream.rows_of(rows.take(pa.array(good)), specs)
+            places, made = stream.rows_of(taken(rows, pa.array(good)), specs)
         self.failed = None
         return topic, at[good[places]], made
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.compute import Expression
 
-from task_assignor.runtime.arrow.frames import are_same, in_own_memory, no_rows, not_a_table, own
+from task_assignor.runtime.arrow.frames import are_same, in_own_memory, no_rows, not_a_table, own, taken
 from task_assignor.runtime.arrow.keys import keeps_key
 from task_assignor.runtime.arrow.merging import Int64Array
 from task_assignor.runtime.errors import TopicException, TopologyException
@@ -194,7 +194,7 @@ class DerivedStream:
     def _step(self, rows: pa.Table, before: TopicSpec, after: TopicSpec) -> tuple[Int64Array, pa.Table]:
         """The rows of its source that are kept, as they are then."""
         kept = self._kept(rows)
-        return kept, self._values(rows if len(kept) == rows.num_rows else rows.take(pa.array(kept)), before, after)
+        return kept, self._values(rows if len(kept) == rows.num_rows else taken(rows, pa.array(kept)), before, after)
 
     def _kept(self, rows: pa.Table) -> Int64Array:
         if self.filter is None or not rows.num_rows:
@@ -282,9 +282,9 @@ class DerivedTable(DerivedStream):
     def _step(self, rows: pa.Table, before: TopicSpec, after: TopicSpec) -> tuple[Int64Array, pa.Table]:
         """All rows, those that are not kept without values."""
         there = np.flatnonzero(keeps_key(rows, before.key, before.timestamp))
-        given = rows if len(there) == rows.num_rows else rows.take(pa.array(there))
+        given = rows if len(there) == rows.num_rows else taken(rows, pa.array(there))
         kept = self._kept(given)
-        values = self._values(given if len(kept) == given.num_rows else given.take(pa.array(kept)), before, after)
+        values = self._values(given if len(kept) == given.num_rows else taken(given, pa.array(kept)), before, after)
         every: Int64Array = np.arange(rows.num_rows)
         if values.num_rows == rows.num_rows:
             return every, pa.table(values.columns, schema=after.schema)
@@ -292,7 +292,7 @@ class DerivedTable(DerivedStream):
         at[there[kept]] = np.arange(len(kept))
         gone = np.ones(rows.num_rows, bool)
         gone[there[kept]] = False
-        found = values.take(pa.array(at, mask=gone))
+        found = taken(values, pa.array(at, mask=gone))
         columns = [
             rows.column(name) if name in before.kept_columns else found.column(name) for name in after.schema.names
         ]
