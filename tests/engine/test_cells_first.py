@@ -8,7 +8,7 @@ import pytest
 from task_assignor.engine.actives.allocation import allocate
 from task_assignor.engine.actives.problem import Allocation, ItemGoal, Problem, RackCosts
 from task_assignor.engine.items import Pairs
-from task_assignor.engine.places import cells_first
+from task_assignor.engine.places import cells_first, transport
 from task_assignor.engine.places.min_cost import min_cost_places
 from task_assignor.engine.places.problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
@@ -114,3 +114,16 @@ def test_says_truly_whether_nothing_is_cheaper(tight: bool, monkeypatch: pytest.
         assert not found.is_best or (cost, moves) == (exact.cost, fewest) == (found.cost, fewest)
         best += found.is_best
     assert best >= (5 if tight else 20)
+
+
+def test_all_is_looked_at_together_where_cells_alone_take_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it is as exact as for few items."""
+    problem, allocation = _problem(0, tight=True), _allocation(0, 400, 20, 6)
+    exact, exactly = min_cost_places(problem), allocate(allocation)
+    monkeypatch.setattr(cells_first, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(transport, "MOST_STEPS", 0)
+    found, allocated = min_cost_places(problem), allocate(allocation)
+
+    assert (found.place.tolist(), found.cost, found.is_best) == (exact.place.tolist(), exact.cost, True)
+    assert allocated.owner.tolist() == exactly.owner.tolist()
+    assert allocated.exact == frozenset(ItemGoal)
