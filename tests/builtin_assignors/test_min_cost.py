@@ -404,7 +404,9 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
         ({"weight": [1, 1, 1]}, r"weight must have the shape \(4,\)"),
         ({"weight": [3, 3, 3, 3], "upper": [5, 8]}, "No placement of the weights .* exists: client"),
         ({"task_class": [0, 0, 0]}, r"task_class must have the shape \(4,\)"),
-        ({"task_class": [0, 0, 0, "a"]}, "task classes must be whole numbers"),
+        ({"task_class": [0, 0, 0, "a"]}, "task classes must be whole numbers, but one is 'a'"),
+        ({"task_class": [0, np.int64(0), 0, "a" * 500]}, r"but one is 'a+\.\.\.a+'\.$"),
+        ({"task_class": [0, np.int64(0), 0, 2**63]}, "task classes must be whole numbers from 0"),
     ],
 )  # fmt: skip
 def test_bad_costs_and_too_little_room_give_one_error_that_says_which(costs: dict[str, Any], message: str) -> None:
