@@ -116,6 +116,23 @@ def test_says_truly_whether_nothing_is_cheaper(tight: bool, monkeypatch: pytest.
     assert best >= (5 if tight else 20)
 
 
+def test_the_bound_may_be_beyond_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the costs of millions of items are."""
+    monkeypatch.setattr(cells_first, "MOST_ENTRIES", 0)
+    costs = RowCosts.of_table(np.arange(8), 2**61 - np.eye(8, 2, dtype=np.int64))
+    nothing, one = np.zeros(8, dtype=np.int64), np.full(8, -1)
+    problem = PlacesProblem(
+        costs=costs,
+        item_place=one,
+        move_cost=nothing,
+        place_cell=np.arange(2),
+        lower=nothing[:2],
+        upper=nothing[:2] + 4,
+    )
+
+    assert min_cost_places(problem).cost == 8 * 2**61 - 2
+
+
 def test_all_is_looked_at_together_where_cells_alone_take_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it is as exact as for few items."""
     problem, allocation = _problem(0, tight=True), _allocation(0, 400, 20, 6)

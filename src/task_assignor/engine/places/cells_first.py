@@ -51,7 +51,8 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int] | None:
     target = cheapest_of_few_places(by_cell)
     if target is None:
         return None
-    bound = int(by_cell.item_costs(target).sum())
+    # In Python's integers: of millions of items that cost much the sum is beyond 64 bits.
+    bound = sum(by_cell.item_costs(target).tolist())
     is_near = by_cell.item_place == target
     saved = np.where(is_near, (problem.move_cost - problem.stay_cost)[row], 0)
     pairs, pair = distinct_and_numbers(saved * len(cells) + target)
