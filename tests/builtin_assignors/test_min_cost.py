@@ -24,6 +24,7 @@ from task_assignor.builtin_assignors import (
 from task_assignor.engine import flow
 from task_assignor.engine.places import min_cost as places
 from task_assignor.engine.places import weighted as weights_module
+from task_assignor.engine.places.problem import PlacesProblem
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -37,6 +38,7 @@ from task_assignor.sdk import (
     TopicPartition,
     assignment_to_json,
 )
+from task_assignor.sdk.columns import Int64Array
 from task_assignor.sdk.settings import StreamsConfig
 from task_assignor.utils import ClientCost, CostModelException, PlacementCosts, placement_costs
 from task_assignor.validation import validate_task_assignment
@@ -402,7 +404,9 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
         ({"weight": [1, 1, 1]}, r"weight must have the shape \(4,\)"),
         ({"weight": [3, 3, 3, 3], "upper": [5, 8]}, "No placement of the weights .* exists: client"),
         ({"task_class": [0, 0, 0]}, r"task_class must have the shape \(4,\)"),
-        ({"task_class": [0, 0, 0, "a"]}, "task classes must be whole numbers"),
+        ({"task_class": [0, 0, 0, "a"]}, "task classes must be whole numbers, but one is 'a'"),
+        ({"task_class": [0, np.int64(0), 0, "a" * 500]}, r"but one is 'a+\.\.\.a+'\.$"),
+        ({"task_class": [0, np.int64(0), 0, 2**63]}, "task classes must be whole numbers from 0"),
     ],
 )  # fmt: skip
 def test_bad_costs_and_too_little_room_give_one_error_that_says_which(costs: dict[str, Any], message: str) -> None:
@@ -496,3 +500,22 @@ def test_improving_ends_when_the_time_for_it_is_over(monkeypatch: pytest.MonkeyP
     improved, repaired = found[:5], found[5:]
     assert [each.lower_bound for each in improved] == [each.lower_bound for each in repaired]
     assert sum(each.cost for each in improved) < sum(each.cost for each in repaired)
+
+
+def test_many_small_tasks_fill_a_lower_capacity_in_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound splits a heavy task among all clients, so that most of the others are missing where they must be."""
+    passes, cost_of = [], PlacesProblem.costs_of
+
+    def counted(problem: PlacesProblem, items: Int64Array, places: Int64Array) -> Int64Array:
+        passes.append(len(items))
+        return cost_of(problem, items, places)
+
+    monkeypatch.setattr(PlacesProblem, "costs_of", counted)
+    weight = np.array([2**20, *[1] * 399])
+    result = solve(
+        plain_state(400, 4), task_class=[0] * 400, weight=weight, lower=[399, 0, 0, 0], upper=[400, *[2**30] * 3]
+    )
+
+    assert np.bincount(owners_of(result), weights=weight, minlength=4).max() == 2**20
+    assert owners_of(result)[1:] == [0] * 399
+    assert len(passes) < 20

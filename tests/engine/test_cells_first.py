@@ -8,7 +8,7 @@ import pytest
 from task_assignor.engine.actives.allocation import allocate
 from task_assignor.engine.actives.problem import Allocation, ItemGoal, Problem, RackCosts
 from task_assignor.engine.items import Pairs
-from task_assignor.engine.places import cells_first
+from task_assignor.engine.places import cells_first, transport
 from task_assignor.engine.places.min_cost import min_cost_places
 from task_assignor.engine.places.problem import PlacesProblem
 from task_assignor.engine.row_costs import RowCosts
@@ -114,3 +114,33 @@ def test_says_truly_whether_nothing_is_cheaper(tight: bool, monkeypatch: pytest.
         assert not found.is_best or (cost, moves) == (exact.cost, fewest) == (found.cost, fewest)
         best += found.is_best
     assert best >= (5 if tight else 20)
+
+
+def test_the_bound_may_be_beyond_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the costs of millions of items are."""
+    monkeypatch.setattr(cells_first, "MOST_ENTRIES", 0)
+    costs = RowCosts.of_table(np.arange(8), 2**61 - np.eye(8, 2, dtype=np.int64))
+    nothing, one = np.zeros(8, dtype=np.int64), np.full(8, -1)
+    problem = PlacesProblem(
+        costs=costs,
+        item_place=one,
+        move_cost=nothing,
+        place_cell=np.arange(2),
+        lower=nothing[:2],
+        upper=nothing[:2] + 4,
+    )
+
+    assert min_cost_places(problem).cost == 8 * 2**61 - 2
+
+
+def test_all_is_looked_at_together_where_cells_alone_take_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it is as exact as for few items."""
+    problem, allocation = _problem(0, tight=True), _allocation(0, 400, 20, 6)
+    exact, exactly = min_cost_places(problem), allocate(allocation)
+    monkeypatch.setattr(cells_first, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(transport, "MOST_STEPS", 0)
+    found, allocated = min_cost_places(problem), allocate(allocation)
+
+    assert (found.place.tolist(), found.cost, found.is_best) == (exact.place.tolist(), exact.cost, True)
+    assert allocated.owner.tolist() == exactly.owner.tolist()
+    assert allocated.exact == frozenset(ItemGoal)

@@ -19,7 +19,9 @@ def placed(table: Table, low: Table, high: Table | None = None) -> Table:
     """The places, from a table of costs."""
     gains = table.max(axis=1, initial=0)[:, None] - table
     item, place = np.nonzero(gains)
-    return cheapest_places(PlaceGains(len(table), item, place, gains[item, place]), low, low if high is None else high)
+    found = cheapest_places(PlaceGains(len(table), item, place, gains[item, place]), low, low if high is None else high)
+    assert found is not None
+    return found
 
 
 def least_cost(table: Table, low: Table, high: Table | None = None) -> int:
@@ -64,6 +66,19 @@ def test_items_that_are_counted_for_two_ways_arrive(monkeypatch: pytest.MonkeyPa
         assert (numbers <= loads).all()
         assert (loads <= high).all()
         assert int(table[np.arange(60), found].sum()) == least_cost(table, numbers, high)
+
+
+def test_where_each_item_asks_something_else_a_graph_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All would go to one place, and there is a step for each that must leave it; it is taken only if a graph is too large."""
+    table = np.random.default_rng(0).integers(1, 10**6, (600, 3))
+    table[:, 0] = 0
+    numbers = np.array([200, 200, 200])
+    item, place = np.nonzero(10**6 - table)
+    gains = PlaceGains(600, item, place, 10**6 - table[item, place])
+
+    assert cheapest_places(gains, numbers, numbers) is None
+    monkeypatch.setattr(transport, "MOST_IN_GRAPH", 0)
+    assert int(table[np.arange(600), placed(table, numbers)].sum()) == least_cost(table, numbers)
 
 
 def test_without_items_there_is_nothing_to_place() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task_assignor.engine.flow import Arcs, Network, solve
+from task_assignor.engine.places import transport
 from task_assignor.sdk import (
     ApplicationState,
     ApplicationStateBuilder,
@@ -232,15 +233,19 @@ def test_a_second_run_changes_nothing(seed: int, strategy: str, costs: tuple[int
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("ties_stay", [True, False])
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("why", ["many racks", "many steps"])
 def test_many_racks_are_placed_as_few(
-    seed: int, ties_stay: bool, strategy: str, monkeypatch: pytest.MonkeyPatch
+    seed: int, ties_stay: bool, strategy: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a flow of tasks instead of one between the racks: at the same cost, with as many moves."""
     state = seeded_state(seed, MEDIUM)
     owner = seeded_owners(seed, state, nobody=True)
     costs = COSTS[seed % len(COSTS)]
     few = optimize(state, owner, costs, strategy, ties_stay=ties_stay)
-    monkeypatch.setattr(subtopologies, "are_few_places", lambda _problem: False)
+    if why == "many racks":
+        monkeypatch.setattr(subtopologies, "are_few_places", lambda _problem: False)
+    else:
+        monkeypatch.setattr(transport, "MOST_STEPS", 0)
     many = optimize(state, owner, costs, strategy, ties_stay=ties_stay)
 
     assert cost_of(state, owner, few.owner, costs) == cost_of(state, owner, many.owner, costs)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from task_assignor.engine.items import rank_within
-from task_assignor.sdk.arrays import numbered
+from task_assignor.sdk.arrays import numbered, order_by
 from task_assignor.sdk.columns import Int64Array
 
 _LARGEST: Final = 2**62
@@ -23,14 +23,15 @@ def labels_of_lists(items: int, item: Int64Array, value: Int64Array) -> Int64Arr
         item: (M,) ascending.
         value: (M,) from 0; an item's values in order.
     """
-    label = np.zeros(items, dtype=np.int64)
+    label, largest = np.zeros(items, dtype=np.int64), 0
     position = rank_within(item)
     width = int(value.max(initial=0)) + 2
-    for place in range(int(position.max(initial=-1)) + 1):
-        rows = position == place
+    # One after the other: the first values of all lists, the second ones, and so on. Few lists may be very long.
+    for rows in np.split(order_by(position), np.cumsum(np.bincount(position))[:-1]):
         members = item[rows]
         # Above all labels so far, which shorter lists keep.
-        label[members] = int(label.max()) + 1 + numbered(label[members] * width + value[rows] + 1)
+        label[members] = largest + 1 + numbered(label[members] * width + value[rows] + 1)
+        largest = int(label[members].max(initial=0))
     return label
 
 

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from task_assignor.sdk.arrays import order_by
 from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.errors import StreamsException
-from task_assignor.sdk.integers import INT64_MAX
+from task_assignor.sdk.integers import INT64_MAX, plain_int
+from task_assignor.sdk.text import shown
 
 MAX_NODES: Final = 2**31 - 2
 MAX_ARCS: Final = 2**30
@@ -57,13 +58,13 @@ def whole_numbers(name: str, values: npt.ArrayLike, low: int, high: int) -> Int6
     if not array.size:
         return np.zeros(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        if array.dtype.kind == "f" and not isinstance(values, np.ndarray):
-            # A list of whole numbers too large for 64 bits can come out as floats.
+        if not isinstance(values, np.ndarray):
+            # A list of whole numbers too large for 64 bits can come out as floats, and beside a text all come out as texts.
             array = np.asarray(values, dtype=object)
-        wrong = [value for value in array.tolist() if type(value) is not int]
+        wrong = [value for value in array.tolist() if type(plain_int(value)) is not int]
         if wrong:
             advice = " Maybe use integers: astype(int), or int()." if isinstance(wrong[0], float) else ""
-            raise FlowError(f"The {name} must be whole numbers, but one is {wrong[0]!r}.{advice}")
+            raise FlowError(f"The {name} must be whole numbers, but one is {shown(wrong[0])}.{advice}")
     for extreme in (array.min(), array.max()):
         if not low <= int(extreme) <= high:
             raise FlowError(f"The {name} must be whole numbers from {low} to {high}, but one is {int(extreme)}.")

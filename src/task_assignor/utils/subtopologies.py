@@ -100,7 +100,8 @@ class Subtopologies:
             upper=numbers,
             ties_stay=self.ties_stay,
         )
-        place = cheapest_of_few_places(problem) if are_few_places(problem) else min_cost_places(problem).place
+        place = cheapest_of_few_places(problem) if are_few_places(problem) else None
+        place = min_cost_places(problem).place if place is None else place
         owner: Int64Array = place // groups
         return owner
 

@@ -45,8 +45,8 @@ def allocate(problem: Problem) -> Allocation:
     if not len(problem.weight) or not items:
         return Allocation(np.full(items, NOBODY, dtype=np.int32))
     racks, inexact = problem.racks, set[ItemGoal]()
-    if racks is not None and differ_too_much(racks.costs):
-        problem, inexact = split_by_rack(problem, racks), set(ItemGoal) - {ItemGoal.SHARES}
+    if racks is not None and differ_too_much(racks.costs) and (split := split_by_rack(problem, racks)) is not None:
+        problem, inexact = split, set(ItemGoal) - {ItemGoal.SHARES}
     if problem.bearers is not None and unit_of_prices(problem.weight) is None:
         inexact |= {ItemGoal.EVEN_STATEFUL, ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
     network = ActivesNetwork(problem)

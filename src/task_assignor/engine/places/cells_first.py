@@ -32,8 +32,8 @@ def cells_come_first(problem: PlacesProblem) -> bool:
     return differ_too_much(problem.costs) and problem.ties_stay and problem.is_plain
 
 
-def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
-    """The problem that is left when every item has a cell, and a cost that no placement is below.
+def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int] | None:
+    """The problem that is left when every item has a cell, and a cost that no placement is below; None: a graph takes less time.
 
     Items whose owner is in the cell save what moving costs if they stay there; all other costs are settled. Where all of
     them can stay, that cost is reached, with the fewest moves.
@@ -49,7 +49,10 @@ def split_by_cell(problem: PlacesProblem) -> tuple[PlacesProblem, int]:
         upper=sums(cell, upper, len(cells)),
     )
     target = cheapest_of_few_places(by_cell)
-    bound = int(by_cell.item_costs(target).sum())
+    if target is None:
+        return None
+    # In Python's integers: of millions of items that cost much the sum is beyond 64 bits.
+    bound = sum(by_cell.item_costs(target).tolist())
     is_near = by_cell.item_place == target
     saved = np.where(is_near, (problem.move_cost - problem.stay_cost)[row], 0)
     pairs, pair = distinct_and_numbers(saved * len(cells) + target)

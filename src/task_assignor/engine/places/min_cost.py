@@ -55,8 +55,9 @@ def min_cost_places(problem: PlacesProblem) -> Placed:
         InfeasibleFlowError: the items do not fit.
         FlowError: more arcs than allowed, or costs too large for exact arithmetic.
     """
-    if cells_come_first(problem):
-        left, bound = split_by_cell(problem)
+    split = split_by_cell(problem) if cells_come_first(problem) else None
+    if split is not None:
+        left, bound = split
         place = min_cost_places(left).place
         return Placed(place, bound, is_best=bool((place == left.item_place)[left.item_place >= 0].all()))
     graph = _Graph(problem)

@@ -4,7 +4,8 @@ Every item starts at a cheapest place. While some places hold too many, items go
 that hold too few: what it costs to hand an item from one place to the next is the least that any item there asks. Such a
 placement is cheapest among all with its numbers, step after step (a primal-dual method). All shortest paths are used at
 once: how many items go along each is a greatest flow between the places, and items that ask the same go together. So it
-takes some dozens of steps for a million items, where a solver's graph has an arc for each choice.
+takes some dozens of steps for a million items, where a solver's graph has an arc for each choice. Where nearly all items ask
+something else there is a step for each: then the graph is asked after all.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ MOST_PLACES: Final = 1_000
 """With more of them a graph of the items takes less time and memory than what is asked between any two places."""
 FEW_PLACES: Final = 32
 """Of more places there must be a pair of row and cell for each two of them: else a graph of the rows takes less time."""
+MOST_STEPS: Final = 200
+"""So many take about as long as a graph of the items."""
+MOST_IN_GRAPH: Final = 20_000_000
+"""Of more entries a graph is too large, however many steps there are."""
 _NO_WAY: Final = 2**60
 
 
@@ -73,8 +78,10 @@ def are_few_places(problem: PlacesProblem) -> bool:
     return len(problem.place_cell) <= most and problem.is_plain
 
 
-def cheapest_of_few_places(problem: PlacesProblem) -> Int64Array:
+def cheapest_of_few_places(problem: PlacesProblem) -> Int64Array | None:
     """(N,) the cheapest place of each item, with the fewest moves (or the most, see `ties_stay`), where places are few.
+
+    None: as in `cheapest_places`.
 
     Args:
         problem: a plain one, which leaves room for all items.
@@ -88,8 +95,10 @@ def cheapest_of_few_places(problem: PlacesProblem) -> Int64Array:
     return cheapest_places(gains, problem.lower, np.minimum(problem.upper, gains.items))
 
 
-def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int64Array:
+def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int64Array | None:
     """(N,) place of each item, the cheapest placement with so many items at each place. Ties go by number.
+
+    None: a graph takes less time.
 
     Args:
         gains: what items gain at places.
@@ -105,8 +114,11 @@ def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int
             f"The largest cost ({most}) is too large to be solved exactly with {len(low)} places. "
             "Maybe use smaller costs of the same proportions."
         )
-    search = _Transport(gains, low, high)
+    search, steps = _Transport(gains, low, high), 0
     while too_many := search.too_many():
+        if steps == MOST_STEPS and len(gains.item) <= MOST_IN_GRAPH:
+            return None
+        steps += 1
         search.hand_on()
         if search.too_many() == too_many:
             # Items were counted for several ways each. One item along one path has all that it needs.

@@ -222,18 +222,25 @@ class _Fitting:
 
     def _raise_to_lower(self) -> None:
         """Give weight to owners that have too little, from those that can spare it."""
+        problem, lower, upper = self.problem, self.problem.lower, self.problem.upper
         while True:
-            lack, spare = self.problem.lower - self.load, self.load - self.problem.lower
+            lack, spare = lower - self.load, self.load - lower
             owner = int(np.argmax(lack))
             if lack[owner] <= 0:
                 return
-            room = self.problem.upper[owner] - self.load[owner]
+            room = upper[owner] - self.load[owner]
             items = np.flatnonzero((self.weight <= np.minimum(spare[self.place], room)) & (self.place != owner))
-            cost = self.problem.costs_of(items, np.full(len(items), owner))
+            cost = problem.costs_of(items, np.full(len(items), owner))
             items, cost = items[cost != FORBIDDEN], cost[cost != FORBIDDEN]
             if not len(items):
                 return
-            self._put(int(items[np.argmin(cost - self.problem.costs_of(items, self.place[items]))]), owner)
+            # The cheapest first, as long as one can be spared and there is room.
+            for item in items[order_by(cost - problem.costs_of(items, self.place[items]))].tolist():
+                weight, giver = self.weight[item], self.place[item]
+                if self.load[owner] >= lower[owner]:
+                    break
+                if self.load[giver] - weight >= lower[giver] and self.load[owner] + weight <= upper[owner]:
+                    self._put(item, owner)
 
     def outside(self) -> Overload | None:
         """An owner outside its capacities."""
