@@ -8,10 +8,12 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import attrs
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
@@ -268,7 +270,9 @@ class StreamsApplication:
             )
 
         def reader(folder: str) -> ClientBootstrap:
-            return self._bootstrap(ClientSpec("reader", state_dir=folder), run.run_id, 0, b"", 0)
+            found = self._bootstrap(ClientSpec("reader", state_dir=folder), run.run_id, 0, b"", 0)
+            # Connected anew, as by a client: others may read the same changelog in this process, from elsewhere in it.
+            return attrs.evolve(found, topics=copy(self._topics_at))
 
         # Of no task there are no rows, but the columns of any.
         found = read_store(reader, {tasks[partition] for partition in wanted} or {next(iter(tasks.values()))}, name)
