@@ -126,7 +126,9 @@ class PinnedLauncher:
         check_slots(self.spark, threads, "threads of clients (num.stream.threads)")
         _require_executors(self.spark)
         ship_package(self.spark)
-        self._door = Door(plan.bootstraps[0].options.bind_host or self.coordinator_host, self._authkey)
+        first = plan.bootstraps[0]
+        # They reach it as clients elsewhere would reach the coordinator.
+        self._door = Door(first.options.bind_host or self.coordinator_host, self._authkey, first.address[0])
         self._clients, self._stopping = {}, False
         self._place_due = time.monotonic() + NO_EXECUTOR_S
         for bootstrap in plan.bootstraps:
