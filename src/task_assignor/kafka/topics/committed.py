@@ -292,17 +292,22 @@ def end_transactions(
     """
     places = _places(application_id, topology, tasks)
     task_at = {place: task for task, of_task in places.items() for place in of_task.values()}
-    held = {task_at[place] for place in held_back(connection, application_id, [*task_at])}
-    # Who is killed before it has sent offsets has written records all the same.
-    begun = begun_in(connection, internal)
-    left = held | {task for task in tasks if begun and _writes(application_id, task, topology.of_task(task), begun)}
-    if not left:
+
+    def open_ones() -> set[TaskId]:
+        held = {task_at[place] for place in held_back(connection, application_id, [*task_at])}
+        # Who is killed before it has sent offsets has written records all the same.
+        begun = begun_in(connection, internal)
+        parts = [] if not begun else [(task, topology.of_task(task)) for task in tasks]
+        return held | {task for task, part in parts if _writes(application_id, task, part, begun)}
+
+    found = open_ones()
+    if not found:
         return
-    _log.info(
-        "Transactions of tasks %s were left open by an earlier run; they are ended", ", ".join(map(str, sorted(left)))
-    )
-    end_those_of(connection, application_id, sorted({*map(str, left), *clients()}))
-    if held:
+    told = ", ".join(map(str, sorted(found)))
+    _log.info("Transactions of tasks %s were left open by an earlier run; they are ended", told)
+    end_those_of(connection, application_id, sorted(clients()))
+    if left := open_ones():
+        end_those_of(connection, application_id, sorted(map(str, left)))
         committed_offsets(connection, application_id, [*task_at], connection.open_ms)
 
 
