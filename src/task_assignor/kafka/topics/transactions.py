@@ -162,7 +162,7 @@ class TaskTransactions:
     def _look(self, order: TaskOrder) -> Found | None:
         """Hold what Kafka has committed against what the coordinator knows."""
         group, partition = self._results.application_id, self._task.partition
-        committed = _committed(self._connection, group, partition, self._sources)
+        committed = self._committed()
         self._before = {(topic, partition): committed.get(name, NOTHING) for name, topic in self._sources.items()}
         if not committed:
             if order.base.batch >= 0:
@@ -218,6 +218,9 @@ class TaskTransactions:
             return None
         _log.info("Task %s had been committed up to %s, but that was not recorded; it is now", self._task, offsets)
         return self._found(order, offsets, last)
+
+    def _committed(self) -> dict[str, tuple[int, str]]:
+        return _committed(self._connection, self._results.application_id, self._task.partition, self._sources)
 
     def _needed_of_all(self, store: str) -> Needed:
         """What is needed of a changelog of which nothing is said: all that is there."""
