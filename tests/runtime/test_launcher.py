@@ -179,27 +179,6 @@ def test_a_client_that_has_left_by_itself_can_be_had_again(
     assert started == ["b"]
 
 
-def test_a_client_that_has_no_process_can_be_had_again() -> None:
-    """As one that was lost and is not replaced: its end was waited for, for ever, and `scale` started no other one."""
-    specs, started = {name: ClientSpec(name) for name in ("a", "b")}, list[str]()
-
-    class Launcher(LocalProcessLauncher):
-        def add(self, bootstrap: Any) -> None:
-            started.append(bootstrap)
-
-    coordinator: Any = SimpleNamespace(phase=CoordinatorPhase.RUNNING)
-    server: Any = None
-    bootstrap: Any = attrgetter("name")
-    wanted = dict(specs)
-    clients = Clients(Launcher(), server, lambda: [*wanted.values()], bootstrap, None, print)
-    del wanted["b"]
-    clients.look_after(coordinator)
-    assert started == []
-    wanted["b"] = specs["b"]
-    clients.look_after(coordinator)
-    assert started == ["b"]
-
-
 @pytest.mark.parametrize("ends", [1, 9])
 def test_a_fork_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: int) -> None:
     """SIGTERM to the whole group while it was importing ended it, and the run with an EOFError."""
