@@ -34,7 +34,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime.shells.signals import stopping_on_signals, unbroken
 from task_assignor.runtime.shells.watcher import Moved, Watcher
 from task_assignor.runtime.tasks.log import Log
-from task_assignor.runtime.topics.topic import Topic
+from task_assignor.runtime.topics.topic import FolderTopics, Topic
 from task_assignor.sdk import ConfigException
 from tests.runtime.support import (
     AFTER_MS,
@@ -494,3 +494,23 @@ def test_a_topic_that_was_written_anew_is_noticed_whatever_its_version(
     with pytest.raises(TopicException, match="written anew"):
         topic.refresh()
     assert Topic.open(tmp_path, "a").end_offsets() == [1]
+
+
+def test_a_stop_that_is_requested_while_the_run_opens_what_it_needs_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from another thread, while brokers are waited for: there was no run to be ended, and then it went on for ever."""
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    app, told = application(tmp_path, join_topology(), clients=1), list[bool]()
+    prepare = FolderTopics.prepare
+
+    def prepared(topics: FolderTopics, *given: Any, **more: Any) -> None:
+        told.append(app.request_stop("not now"))
+        prepare(topics, *given, **more)
+
+    monkeypatch.setattr(FolderTopics, "prepare", prepared)
+    watch = Watch()
+    # Else it would go on for ever.
+    watch.on(BatchesCommitted, lambda _: app.request_stop("it goes on"))
+    assert app.run(watch, until="stopped").stopped == "not now"
+    assert (told, app.request_stop()) == ([True], False)

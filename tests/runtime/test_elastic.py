@@ -9,7 +9,9 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -35,6 +37,8 @@ from task_assignor.runtime import (
     Topology,
     write_topic,
 )
+from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase
+from task_assignor.runtime.shells.clients import Clients
 from task_assignor.runtime.shells.places import rack_of, tags_of
 from task_assignor.sdk import ConfigException, StreamsConfig, TaskId
 from tests.runtime.assignors import PlaceNotingAssignor
@@ -357,3 +361,24 @@ def test_the_assignor_sees_the_rack_and_tags_of_a_clients_environment(
     launcher = LocalProcessLauncher(start_method="spawn")
     _app(tmp_path, clients=1, config=config, launcher=launcher).run()
     assert seen == [("r7", {"zone": "north"})]
+
+
+def test_a_client_that_has_no_process_can_be_had_again() -> None:
+    """As one that was lost and is not replaced: its end was waited for, for ever, and `scale` started no other one."""
+    specs, started = {name: ClientSpec(name) for name in ("a", "b")}, list[str]()
+
+    class Launcher(LocalProcessLauncher):
+        def add(self, bootstrap: Any) -> None:
+            started.append(bootstrap)
+
+    coordinator: Any = SimpleNamespace(phase=CoordinatorPhase.RUNNING)
+    server: Any = None
+    bootstrap: Any = attrgetter("name")
+    wanted = dict(specs)
+    clients = Clients(Launcher(), server, lambda: [*wanted.values()], bootstrap, None, print)
+    del wanted["b"]
+    clients.look_after(coordinator)
+    assert started == []
+    wanted["b"] = specs["b"]
+    clients.look_after(coordinator)
+    assert started == ["b"]

@@ -23,7 +23,9 @@ from pyspark.sql import SparkSession
 from task_assignor.runtime import (
     BatchesCommitted,
     ClientException,
+    ClientSpec,
     CommitLog,
+    LaunchPlan,
     Processor,
     ProcessorException,
     RuntimeOptions,
@@ -317,6 +319,35 @@ def test_clients_for_which_there_is_no_room_are_told(
     with pytest.raises(ClientException, match="Only 0 of 1 client came"):
         app.evolve(config=settings(num_stream_threads=2)).run()
     assert sum(said in record.message for record in caplog.records) == 1
+
+
+def test_a_client_that_is_taken_away_before_it_has_a_place_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end was waited for, so it could not be had again in the same run."""
+    monkeypatch.setattr("task_assignor.spark.pinned_launcher.live_executors", lambda _: [])
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    app, launcher = application(spark, tmp_path, join_topology()), PinnedLauncher(spark)
+    launcher.add(app._bootstrap(ClientSpec("c"), "run", 0, b"", 0))
+    assert launcher.exits() == []
+    launcher.remove("c")
+    for told in (["c"], []):
+        launcher._next_look = 0.0
+        assert [found.client for found in launcher.exits()] == told
+
+
+def test_spark_tasks_come_in_at_the_address_that_is_advertised(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were told the one that is listened on, which with 0.0.0.0 is each executor's own machine."""
+    monkeypatch.setattr("task_assignor.spark.pinned_launcher.live_executors", lambda _: [])
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    options = attrs.evolve(PATIENT, bind_host="0.0.0.0", advertised_host="driver.example")
+    app, launcher = application(spark, tmp_path, join_topology(), options=options), PinnedLauncher(spark)
+    launcher.start(LaunchPlan("test", "run", (app._bootstrap(ClientSpec("c"), "run", 0, b"", 0),)))
+    assert launcher._door is not None
+    assert launcher._door.address[0] == "driver.example"
+    launcher.stop(0)
 
 
 def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import attrs
 import pyarrow as pa
 
 from task_assignor.group import GroupLeader
@@ -135,6 +138,12 @@ class StreamsApplication:
         self._between: dict[str, Log] = {}
         """Repartition topics that are not in the folder of the run."""
         self._server: CoordinatorServer | None = None
+        self._has_begun = False
+        """`run` was called, and has not come back."""
+        self._early_stop: str | None = None
+        """Why the run is to end, as said before it had a server."""
+        # A signal handler may come in between, in the same thread.
+        self._telling = threading.RLock()
 
     def _check_types(self) -> None:
         for name, types, ability, expected in _ARGUMENTS:
@@ -197,17 +206,28 @@ class StreamsApplication:
         """End the run after the batches that are being processed. May be called from any thread, the callback, a signal handler.
 
         Returns:
-            Whether there is a run to be ended.
+            Whether there is a run to be ended, be it that it still opens its folder and its topics.
 
         Raises:
             ConfigException: the reason is no text.
         """
         if not isinstance(reason, str):
             raise ConfigException(f"The reason ({shown(reason)}) of a stop must be a text.")
-        server = self._server
-        if server is not None:
-            server.request_stop(reason)
-        return server is not None
+        with self._telling:
+            if self._server is not None:
+                self._server.request_stop(reason)
+            elif self._has_begun:
+                self._early_stop = self._early_stop or reason
+            return self._has_begun or self._server is not None
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """While it lasts, it may be said that the run is to end."""
+        self._early_stop, self._has_begun = None, True
+        try:
+            yield
+        finally:
+            self._has_begun = False
 
     def request_marker(self, name: str) -> bool:
         """Have a commit by which everything is done that is in the sources now: a cut over all tasks, and no task waits for it.
@@ -268,7 +288,9 @@ class StreamsApplication:
             )
 
         def reader(folder: str) -> ClientBootstrap:
-            return self._bootstrap(ClientSpec("reader", state_dir=folder), run.run_id, 0, b"", 0)
+            found = self._bootstrap(ClientSpec("reader", state_dir=folder), run.run_id, 0, b"", 0)
+            # Connected anew, as by a client: others may read the same changelog in this process, from elsewhere in it.
+            return attrs.evolve(found, topics=copy(self._topics_at))
 
         # Of no task there are no rows, but the columns of any.
         found = read_store(reader, {tasks[partition] for partition in wanted} or {next(iter(tasks.values()))}, name)
@@ -312,7 +334,7 @@ class StreamsApplication:
         end_if_starting()
         is_continuous = until != "available_now"
         opened = f"its folder, {self._layout.run_dir}, and its topics, {self._topics_at.address}, which it opens"
-        with Standstill("The run") as waits, ExitStack() as held:
+        with self._stoppable(), Standstill("The run") as waits, ExitStack() as held:
             with waits.during(opened), self._metrics.counting_failure():
                 folder = self._folder()
                 # Before anything is done to topics: somebody else's run may write them.
@@ -448,7 +470,10 @@ class StreamsApplication:
         is_continuous: bool,
     ) -> None:
         authkey = secrets.token_bytes(32)
-        server = self._server = CoordinatorServer(self._bind_host, authkey, waits)
+        with self._telling:
+            server = self._server = CoordinatorServer(self._bind_host, authkey, waits)
+            if self._early_stop is not None:
+                server.request_stop(self._early_stop)
         self._gone.clear()
         error: StreamsException | None = None
         is_done = False

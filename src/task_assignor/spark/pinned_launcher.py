@@ -61,6 +61,8 @@ class _Client:
     thread: threading.Thread | None = None
     ended: str | None = None
     """How it has ended; None: it has not."""
+    is_seen: bool = False
+    """That was told."""
     was_told: bool = False
     departs: bool = False
     """Its executor is being decommissioned."""
@@ -124,7 +126,9 @@ class PinnedLauncher:
         check_slots(self.spark, threads, "threads of clients (num.stream.threads)")
         _require_executors(self.spark)
         ship_package(self.spark)
-        self._door = Door(plan.bootstraps[0].options.bind_host or self.coordinator_host, self._authkey)
+        first = plan.bootstraps[0]
+        # They reach it as clients elsewhere would reach the coordinator.
+        self._door = Door(first.options.bind_host or self.coordinator_host, self._authkey, first.address[0])
         self._clients, self._stopping = {}, False
         self._place_due = time.monotonic() + NO_EXECUTOR_S
         for bootstrap in plan.bootstraps:
@@ -148,7 +152,7 @@ class PinnedLauncher:
         if found.shell is not None:
             found.shell.give_up("it is not wanted any more")
         elif found.thread is None:
-            del self._clients[client]
+            found.ended = "it had no place"
 
     def replace(self, client: str) -> None:
         """A client that has ended looks for a place again."""
@@ -228,11 +232,10 @@ class PinnedLauncher:
         live = {one.executor_id for one in self._executors}
         found = []
         for client in self._clients.values():
-            if client.executor is None or client.shell is None:
-                continue
-            if client.ended is None and client.executor.executor_id not in live:
+            if client.shell is not None and client.executor is not None and client.executor.executor_id not in live:
                 client.shell.give_up(f"{client.executor} is lost")
-            if client.ended is not None:
+            if client.ended is not None and not client.is_seen:
+                client.is_seen = True
                 found.append(ClientExit(client.name, client.ended, client.was_told and not client.departs))
                 client.executor = client.shell = None
         self._find_places()

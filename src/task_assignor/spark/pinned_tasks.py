@@ -62,12 +62,13 @@ class Door:
     """Where the Spark tasks of a run come in.
 
     Args:
-        host: address to listen on.
+        bind_host: address to listen on.
         authkey: secret of the connections.
+        host: address that they connect to.
     """
 
-    def __init__(self, host: str, authkey: bytes) -> None:
-        self._listener = Listener(host, authkey, Opened | Reply | Stepped, self._welcome)
+    def __init__(self, bind_host: str, authkey: bytes, host: str) -> None:
+        self._listener = Listener(bind_host, authkey, Opened | Reply | Stepped, self._welcome)
         self.address = (host, self._listener.port)
         self._expected: dict[str, Future[Channel[Any]]] = {}
         self._lock = threading.Lock()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import committed
-from task_assignor.kafka.topics.committed import Committed, check_kept, committed_of
+from task_assignor.kafka.topics.committed import Committed, check_kept, committed_of, end_transactions
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.sdk import TaskId
+from tests.runtime.support import count_topology
 
 
 @pytest.mark.parametrize(("partitions", "rounded_to"), [(1, 1), (300, 1), (900, 1), (1_500, 256), (4_000, 65_536)])
@@ -78,3 +81,22 @@ def test_brokers_are_asked_once_how_many_partitions_a_topic_has(monkeypatch: pyt
     needed = {topic: {number: (7, TaskId(0, number)) for number in range(1_000)} for topic in ("a", "b")}
     check_kept(connection, needed, partitions_of)
     assert asked == ["a", "b"]
+
+
+def test_transactions_of_clients_that_nobody_knows_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the folder of the run is lost: brokers end them after a minute and up to 10 s, and the run gave up after a minute."""
+    given: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1", "transaction.timeout.ms": 60_000}
+    connection = Connection(ClientSettings.of(given), 1)
+    asked: list[object] = []
+
+    def offsets_of(places: list[TopicPartition], _: float) -> list[TopicPartition]:
+        asked.append(places)
+        if len(asked) < 3:
+            raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
+        return []
+
+    monkeypatch.setattr(connection, "group", lambda _: SimpleNamespace(committed=offsets_of))
+    monkeypatch.setattr(committed, "held_back", lambda *_: [("in", 0)])
+    monkeypatch.setattr(committed, "end_those_of", lambda *_: None)
+    end_transactions(connection, "count", count_topology("in"), [TaskId(0, 0)], {}, list)
+    assert len(asked) == 3

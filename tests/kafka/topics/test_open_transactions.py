@@ -12,7 +12,7 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import KafkaTopics, log
 from task_assignor.kafka.topics.connection import Connection
-from task_assignor.kafka.topics.offsets import committed_offsets, held_back, stable_offsets
+from task_assignor.kafka.topics.offsets import begun_in, committed_offsets, held_back, stable_offsets
 from task_assignor.runtime import CommitLogException
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.sdk import StreamsException
@@ -51,6 +51,25 @@ def test_those_of_killed_clients_are_ended_when_the_next_run_begins(
     join.application(tmp_path / "run").run()
     join.check()
     del open_ones
+
+
+def test_those_of_killed_clients_that_have_sent_no_offsets_are_ended_too(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """They hid what came after them in the changelog: where there are fewer clients now, a standby waited for a minute, and ended the run."""
+    join = Join(kafka_cluster, unique, rows=100)
+    join.application(tmp_path / "run", clients=2).run()
+    gone = Producer({"bootstrap.servers": join.servers, "transactional.id": f"{join.application_id}-client-2"})
+    gone.init_transactions(60)
+    gone.begin_transaction()
+    changelog = f"{join.application_id}-join-left-changelog"
+    gone.produce(changelog, b"a row that does not count", b"key", partition=1)
+    assert not gone.flush(60)
+    connection = Connection(ClientSettings.of({"bootstrap.servers": join.servers}), 60_000)
+    assert begun_in(connection, {changelog: 4}) == [(changelog, 1)]
+    join.application(tmp_path / "run", clients=1).run()
+    assert begun_in(connection, {changelog: 4}) == []
+    join.check()
 
 
 def test_a_second_driver_on_a_folder_that_is_in_use_ends_none(

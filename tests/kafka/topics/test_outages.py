@@ -336,11 +336,12 @@ def test_a_restore_that_an_open_transaction_stops_says_so(
     shutil.rmtree(tmp_path / "run" / "clients")
     counting.add(200)
     said = (
-        rf"Cannot read the topic {counting.changelog}, partition 1, from offset \d+, after trying for 12 s: it has come to offset "
+        rf"Cannot read the topic {counting.changelog}, partition 1, from offset \d+, after trying for 16 s: it has come to offset "
         rf"{end} of \d+. The cluster at {counting.servers} answers, but a transaction that began at offset {end} is open there and "
     )
+    brief = {"bootstrap.servers": counting.servers, "transaction.timeout.ms": 1_000}
     with pytest.raises(StreamsException, match=said):
-        counting.run(tmp_path / "run", timeout_ms=12_000)
+        counting.run(tmp_path / "run", topics_settings=brief, timeout_ms=12_000)
     stranger.abort_transaction(60)
     counting.run(tmp_path / "run")
     counting.check()

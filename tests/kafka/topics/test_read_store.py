@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
+from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.runtime import BatchesCommitted, RunEvent
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.topics.test_sinks import Counting, Join
@@ -53,3 +57,27 @@ def test_a_window_store_is_read(kafka_cluster: KafkaCluster, unique: Unique, tmp
         # In the order of time: the last row may meet one that comes, the first one is forgotten.
         assert values[-1] in found
         assert values[0] not in found
+
+
+def test_who_reads_a_store_is_connected_anew_and_not_longer_than_that(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads had one reader, where each took the other's place in the changelog: they took minutes, or ended after one."""
+    counting = Counting(kafka_cluster, unique, rows=100)
+    app = counting.application(tmp_path / "run", clients=1)
+    app.run()
+    read, readers = RecordReader.read_some, list[weakref.ref[RecordReader]]()
+
+    def noted(reader: RecordReader, *given: Any, **more: Any) -> Any:
+        readers.append(weakref.ref(reader))
+        return read(reader, *given, **more)
+
+    monkeypatch.setattr(RecordReader, "read_some", noted)
+    gc.collect()
+    gc.disable()
+    try:
+        app.read_store("totals")
+        assert readers
+        assert [found() for found in readers] == [None] * len(readers)
+    finally:
+        gc.enable()

@@ -127,3 +127,53 @@ def test_leaders_of_a_topic_are_asked_for_before_it_is_first_read() -> None:
     for partition in range(3):
         assert len(reader.read(TOPIC, partition, 0, 10)) == 10
         assert consumer.asked == [(TOPIC, 0)]
+
+
+@attrs.define
+class EndsHere:
+    """What a broker says who does not show more."""
+
+    at: int
+
+    def topic(self) -> str:
+        """Its topic."""
+        return TOPIC
+
+    def partition(self) -> int:
+        """Its partition."""
+        return 0
+
+    def offset(self) -> int:
+        """Where that is."""
+        return self.at
+
+    def error(self) -> KafkaError:
+        """That is no record."""
+        return KafkaError(KafkaError._PARTITION_EOF)
+
+
+class Hiding(Endless):
+    """A transaction hides the records from the fifth on, until it has been looked for a few times."""
+
+    looks = 3
+
+    def poll(self, timeout: float) -> Any:
+        """The next one, or that there is none."""
+        if self.positions.get(0, 0) < 5 or not self.looks:
+            return super().poll(timeout)
+        self.looks -= 1
+        return EndsHere(5)
+
+    def consume(self, number: int, timeout: float = 0) -> list[Message]:
+        """One at a time."""
+        return super().consume(1) if number == 1 else []
+
+
+def test_a_transaction_that_is_open_is_waited_for_until_brokers_must_have_ended_it() -> None:
+    """They do so after 60 to 70 s, and it was waited for 60 s."""
+    consumer = Hiding()
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 0)
+    setattr(connection, "consumer", lambda config: consumer)  # noqa: B010
+    found = RecordReader(connection, "group").read(TOPIC, 0, 0, 7)
+    assert [each.offset() for each in found] == list(range(7))
+    assert not consumer.looks

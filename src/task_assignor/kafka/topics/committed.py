@@ -14,6 +14,7 @@ import numpy as np
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import (
+    begun_in,
     committed_offsets,
     first_offset,
     held_back,
@@ -269,17 +270,21 @@ def end_transactions(
     application_id: str,
     topology: Topology,
     tasks: Collection[TaskId],
+    internal: Mapping[str, int],
     clients: Callable[[], Collection[str]],
 ) -> None:
     """End the transactions that processes of a former run have left open when they were killed.
 
-    Until they are over, brokers tell nobody the offsets that the tasks have committed before.
+    Until they are over, brokers tell nobody the offsets that the tasks have committed before, or show no reader what is written after
+    their records. Those of clients that nobody knows any more, as where the folder of their run is lost, brokers end themselves: where
+    they hold offsets back that is waited for.
 
     Args:
         connection: the process's connection.
         application_id: the group.
         topology: what is computed.
         tasks: its tasks.
+        internal: changelog and repartition topics -> their partitions.
         clients: gives the names of clients, now and before.
 
     Raises:
@@ -287,11 +292,30 @@ def end_transactions(
     """
     places = _places(application_id, topology, tasks)
     task_at = {place: task for task, of_task in places.items() for place in of_task.values()}
-    held = sorted({task_at[place] for place in held_back(connection, application_id, [*task_at])})
-    if not held:
+
+    def open_ones() -> set[TaskId]:
+        held = {task_at[place] for place in held_back(connection, application_id, [*task_at])}
+        # Who is killed before it has sent offsets has written records all the same.
+        begun = begun_in(connection, internal)
+        parts = [] if not begun else [(task, topology.of_task(task)) for task in tasks]
+        return held | {task for task, part in parts if _writes(application_id, task, part, begun)}
+
+    found = open_ones()
+    if not found:
         return
-    _log.info("Transactions of tasks %s were left open by an earlier run; they are ended", ", ".join(map(str, held)))
-    end_those_of(connection, application_id, sorted({*map(str, held), *clients()}))
+    told = ", ".join(map(str, sorted(found)))
+    _log.info("Transactions of tasks %s were left open by an earlier run; they are ended", told)
+    end_those_of(connection, application_id, sorted(clients()))
+    if left := open_ones():
+        end_those_of(connection, application_id, sorted(map(str, left)))
+        committed_offsets(connection, application_id, [*task_at], connection.open_ms)
+
+
+def _writes(application_id: str, task: TaskId, part: ProcessorTopology, places: Collection[tuple[str, int]]) -> bool:
+    """A task may have written to some partitions of internal topics."""
+    changelogs = {changelog_topic(application_id, store.name, part.topology) for store in part.stores if store.logged}
+    between = {topic_of(application_id, part, output.name) for output in part.outputs}
+    return any(topic in between or (topic in changelogs and partition == task.partition) for topic, partition in places)
 
 
 def end_those_of(connection: Connection, application_id: str, names: Collection[str]) -> None:

@@ -32,6 +32,8 @@ _FIRST_ANSWER_S: Final = 3.0
 UNLIMITED_S: Final = 3_600.0
 """The time that librdkafka is given for what is asked of a group's coordinator, however long it is waited for: when its own time is over, and the
 answer comes later, it aborts the process (rd_kafka_enq_once_del_source_return). Who is let go of before aborts nothing."""
+_LOOKED_FOR_MS: Final = 15_000
+"""Brokers look every 10 s for transactions that have taken too long (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
 _OF_THAT: Final = 3
 """Brokers that answer have so many times as long to say what is wrong."""
 _SILENCE_S: Final = 5.0
@@ -171,6 +173,10 @@ class Patience:
         """So long until there is something to be said."""
         return self.left_s if self._said else min(max(self._begin + _SILENCE_S - time.monotonic(), 0.0), self.left_s)
 
+    def at_least(self, timeout_ms: int) -> None:
+        """What is waited for is known to take so long."""
+        self._timeout_ms = max(self._timeout_ms, timeout_ms)
+
     def progress(self) -> None:
         """Something came."""
         if self._said:
@@ -281,6 +287,11 @@ class Connection:
         return self._settings.transaction_timeout_ms
 
     @property
+    def open_ms(self) -> int:
+        """So long may one be open that nobody ends: brokers look only now and then which have taken too long."""
+        return self.transaction_ms + _LOOKED_FOR_MS
+
+    @property
     def session_ms(self) -> int:
         """So long do brokers call the driver of a run a member that they do not hear of any more."""
         return self._settings.session_timeout_ms
@@ -354,18 +365,26 @@ class Connection:
             return f"not all replicas are in sync of {listed(too_few)}: if they are fewer than min.insync.replicas, nothing is written"
         return _NOT_TO_THIS
 
-    def ask(self, what: str, ask: Callable[[float], _Answer], state: Callable[[float], str] | None = None) -> _Answer:
+    def ask(
+        self,
+        what: str,
+        ask: Callable[[float], _Answer],
+        state: Callable[[float], str] | None = None,
+        least_ms: int = 0,
+    ) -> _Answer:
         """Ask, and again while no broker answers.
 
         Args:
             what: what is asked for, as the end of "Cannot ...".
             ask: asks, waiting at most so many seconds; raises what confluent-kafka raises.
             state: as for `Patience.check`.
+            least_ms: what is asked for is known to take so long.
 
         Raises:
             KafkaClusterException: nobody answers for too long, or the answer is a refusal.
         """
         patience = self.patience(what)
+        patience.at_least(least_ms)
         timeout = _FIRST_ANSWER_S
         while True:
             # Somebody else may let go of it meanwhile, and then it never answers.

@@ -90,6 +90,28 @@ def ends_of(
     return {topic: list(islice(found, len(partitions))) for topic, partitions in topics.items()}
 
 
+def begun_in(connection: Connection, topics: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Partitions in which a transaction has written something and is not over.
+
+    Args:
+        connection: the process's connection.
+        topics: topic -> the number of its partitions.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    if not topics:
+        return []
+    places = {topic: range(count) for topic, count in topics.items()}
+    stable, highest = (ends_of(connection, places, are_stable=are_stable) for are_stable in (True, False))
+    return [
+        (topic, number)
+        for topic, numbers in places.items()
+        for number in numbers
+        if stable[topic][number] < highest[topic][number]
+    ]
+
+
 def _offsets(
     connection: Connection,
     what: str,
@@ -165,9 +187,15 @@ def _held_back(
 
 
 def committed_offsets(
-    connection: Connection, group: str, partitions: Iterable[tuple[str, int]]
+    connection: Connection, group: str, partitions: Iterable[tuple[str, int]], least_ms: int = 0
 ) -> dict[tuple[str, int], tuple[int, str]]:
     """(topic, partition) -> the offset that the group has committed, and its metadata; absent: it has none.
+
+    Args:
+        connection: the process's connection.
+        group: the group.
+        partitions: of which partitions.
+        least_ms: transactions that are open are waited for so long, or longer.
 
     Raises:
         KafkaClusterException: no answer, or a refusal.
@@ -196,4 +224,4 @@ def committed_offsets(
             "lost its end, as one may that was killed just then, and kafka-transactions.sh find-hanging names it"
         )
 
-    return connection.ask(f"read the offsets that the group {group} has committed", ask, state)
+    return connection.ask(f"read the offsets that the group {group} has committed", ask, state, least_ms)

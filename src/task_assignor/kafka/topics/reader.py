@@ -149,6 +149,7 @@ class RecordReader:
             else:
                 # What it waits for may be hidden, and who else asks the brokers gets answers.
                 why = partial(why_not_reached, self._connection, topic, partition, end) if stream.ends_here else None
+                patience.at_least(self._connection.open_ms if stream.ends_here else 0)
                 patience.check(f"it has come to offset {reached} of {end}", why)
 
     def close(self) -> None:

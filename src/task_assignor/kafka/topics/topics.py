@@ -335,7 +335,7 @@ class KafkaTopics:
         create_internal_topics(connection, create, purged)
         for name in create:
             self._describe(connection, name, INTERNAL, if_absent="wait")
-        end_transactions(connection, application_id, topology, tasks, clients)
+        end_transactions(connection, application_id, topology, tasks, existing, clients)
         if is_new:
             check_sources(connection, application_id, topology, tasks)
             last = last_commits(connection, application_id, topology, tasks)

@@ -30,6 +30,7 @@ from task_assignor.kafka.topics.committed import (
     committed_of,
 )
 from task_assignor.kafka.topics.committing import NOTHING
+from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import committed_offsets, first_offset, high_watermarks, last_stable_offset
 from task_assignor.kafka.topics.output_records import check_times
 from task_assignor.kafka.topics.purging import Needed, Purging
@@ -114,8 +115,10 @@ class TaskTransactions:
             if name in results.repartitions
         }
         """Repartition topic that it reads -> the removal of what was read."""
+        # By no method: whatever is connected would go only when somebody collects garbage.
+        last = partial(_last, self._connection, results.application_id, task.partition, self._sources)
         self._reading = ChangelogReader(
-            self._connection, results.reader, task.partition, self._codecs, self._times, files, self._last
+            self._connection, results.reader, task.partition, self._codecs, self._times, files, last
         )
         self._producer = 0
         """Number of the producer since which it is known what is committed; 0: it is not."""
@@ -217,15 +220,7 @@ class TaskTransactions:
         return self._found(order, offsets, last)
 
     def _committed(self) -> dict[str, tuple[int, str]]:
-        """Source topic -> the offset that the group has committed, and its metadata; none: nothing is committed."""
-        group, partition = self._results.application_id, self._task.partition
-        found = committed_offsets(self._connection, group, [(topic, partition) for topic in self._sources.values()])
-        return {name: found[topic, partition] for name, topic in self._sources.items() if (topic, partition) in found}
-
-    def _last(self) -> Committed | None:
-        """What the last transaction did; None: nothing is committed."""
-        committed = self._committed()
-        return committed_of(self._results.application_id, self._task.partition, committed) if committed else None
+        return _committed(self._connection, self._results.application_id, self._task.partition, self._sources)
 
     def _needed_of_all(self, store: str) -> Needed:
         """What is needed of a changelog of which nothing is said: all that is there."""
@@ -460,6 +455,20 @@ class _Reached:
     stores: Mapping[str, int]
     outputs: Mapping[tuple[str, int], int]
     needed: dict[str, Needed]
+
+
+def _committed(
+    connection: Connection, group: str, partition: int, sources: Mapping[str, str]
+) -> dict[str, tuple[int, str]]:
+    """Source topic of a task -> the offset that the group has committed, and its metadata; none: nothing is committed."""
+    found = committed_offsets(connection, group, [(topic, partition) for topic in sources.values()])
+    return {name: found[topic, partition] for name, topic in sources.items() if (topic, partition) in found}
+
+
+def _last(connection: Connection, group: str, partition: int, sources: Mapping[str, str]) -> Committed | None:
+    """What the last transaction of a task did; None: nothing is committed."""
+    committed = _committed(connection, group, partition, sources)
+    return committed_of(group, partition, committed) if committed else None
 
 
 def _size_of(records: Iterable[Record]) -> int:

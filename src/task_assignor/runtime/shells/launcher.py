@@ -283,7 +283,7 @@ class Launcher(Protocol):
         """
 
     def remove(self, client: str) -> None:
-        """A client shall not run any more: end its process, if there is one. It is no member of the group."""
+        """A client shall not run any more: end its process. It is no member of the group; `exits` tells its end, also where it has no process."""
 
     def departing(self) -> Sequence[Departure]:
         """Clients that should leave since their places are about to go away; those found since the last call."""

@@ -161,6 +161,8 @@ class LocalProcessLauncher:
         self._processes: dict[str, BaseProcess] = {}
         self._reasons: dict[str, Connection] = {}
         """Client -> where its process says why it ends."""
+        self._absent: list[str] = []
+        """Those that shall not run any more, and had no process."""
 
     @property
     def coordinator_host(self) -> str:
@@ -198,9 +200,11 @@ class LocalProcessLauncher:
         self._start(bootstrap)
 
     def remove(self, client: str) -> None:
-        """End the process of a client, if there is one."""
+        """End the process of a client."""
         if client in self._processes:
             self._processes[client].kill()
+        else:
+            self._absent.append(client)
 
     def departing(self) -> list[Departure]:
         """None: this machine stays. A client whose process gets SIGTERM says itself that it leaves."""
@@ -258,7 +262,8 @@ class LocalProcessLauncher:
         """Processes that have ended since the last call."""
         _wake_fork_server()
         ended = [(name, process) for name, process in sorted(self._processes.items()) if not process.is_alive()]
-        exits = []
+        exits = [ClientExit(name, "it had no process") for name in self._absent]
+        self._absent.clear()
         for name, process in ended:
             # It has ended, so this comes back at once.
             process.join()
@@ -293,4 +298,4 @@ class LocalProcessLauncher:
             _log.warning("Killed, but not ended within %g s, and not waited for: %s.", _KILLED_S, ", ".join(left))
         for reader in self._reasons.values():
             reader.close()
-        self._processes, self._reasons = {}, {}
+        self._processes, self._reasons, self._absent = {}, {}, []
