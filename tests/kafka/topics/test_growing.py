@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from task_assignor.kafka.topics import KafkaTopics
+from task_assignor.kafka.topics.committed import RecordsLostException
 from task_assignor.runtime import BatchesCommitted, RunEvent
 from task_assignor.runtime.errors import CommitLogException, TopicException
 from task_assignor.sdk import StreamsException
@@ -117,7 +119,6 @@ def test_an_output_that_is_deleted_while_a_run_goes_on_is_named(
 ) -> None:
     """It was said that the cluster does not answer; and nothing where it was made anew and had got as long again."""
     counting = Counting(kafka_cluster, unique, rows=ROWS)
-    admin = AdminClient({"bootstrap.servers": counting.servers})
     read = 0
 
     def on_event(event: RunEvent) -> None:
@@ -125,12 +126,7 @@ def test_an_output_that_is_deleted_while_a_run_goes_on_is_named(
         before, read = read, read + (event.rows_in if isinstance(event, BatchesCommitted) else 0)
         if before < (ROWS if is_made_anew else 1) <= read:
             committed_rows(counting)
-            admin.delete_topics([counting.output])[counting.output].result(60)
-            if is_made_anew:
-                wait_until(lambda: counting.output not in admin.list_topics(timeout=60).topics, "the topic is gone")
-                make_topics(counting.servers, counting.output, partitions=PARTITIONS)
-                for _ in range(PARTITIONS):
-                    write_records(counting.servers, counting.output, counting.rows)
+            delete_output(counting, is_made_anew=is_made_anew)
 
     said = (
         f"The topic {counting.output} was deleted and created anew while the run went on"
@@ -141,6 +137,35 @@ def test_an_output_that_is_deleted_while_a_run_goes_on_is_named(
         counting.run(
             tmp_path / "run", on_event=on_event, options=attrs.evolve(QUICK, max_batch_rows=20), timeout_ms=12_000
         )
+
+
+def test_an_output_that_is_made_anew_is_named_though_another_application_uses_the_same_topics(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Which topics the first one had found was forgotten when the second one began."""
+    first, second = Counting(kafka_cluster, unique, rows=ROWS), Counting(kafka_cluster, unique, rows=ROWS)
+    first.run(tmp_path / "first")
+    one, other = first.application(tmp_path / "first"), second.application(tmp_path / "second")
+    topics = [each._topics_at for each in (one, other)]
+    assert isinstance(topics[0], KafkaTopics)
+    assert isinstance(topics[1], KafkaTopics)
+    shared = attrs.evolve(topics[0], topics=(*topics[0].topics, *topics[1].topics))
+    shared.prepare(first.application_id, one._topology, one._tasks)
+    shared.prepare(second.application_id, other._topology, other._tasks)
+    delete_output(first, is_made_anew=True)
+    with pytest.raises(RecordsLostException, match=f"The topic {first.output} was deleted and created anew"):
+        shared.check_results(first.application_id, one._topology, one._tasks)
+
+
+def delete_output(counting: Counting, *, is_made_anew: bool) -> None:
+    """Delete the topic; make it anew with records that reach as far as those before."""
+    admin = AdminClient({"bootstrap.servers": counting.servers})
+    admin.delete_topics([counting.output])[counting.output].result(60)
+    if is_made_anew:
+        wait_until(lambda: counting.output not in admin.list_topics(timeout=60).topics, "the topic is gone")
+        make_topics(counting.servers, counting.output, partitions=PARTITIONS)
+        for _ in range(PARTITIONS):
+            write_records(counting.servers, counting.output, counting.rows)
 
 
 def test_a_run_ends_when_another_one_of_its_application_has_begun(

@@ -343,8 +343,8 @@ class KafkaTopics:
             unknown = [name for name, writer in topology.writers.items() if writer not in known]
             found = {topic_of(application_id, topology, name) for name in unknown} & existing.keys()
             _check_is_empty(connection, {name: between[name] for name in found})
-        self._ids.clear()
         for name in (*outputs, *changelogs, *between):
+            self._ids.pop(name, None)
             self._partitions_of(connection, name)
         self._check_kept(connection, application_id, topology, tasks)
 
