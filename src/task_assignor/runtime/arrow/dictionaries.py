@@ -30,7 +30,7 @@ def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
     return change(kind)
 
 
-def decoded(column: pa.ChunkedArray, at_once: int = 1 << 30) -> pa.ChunkedArray:
+def decoded(column: pa.ChunkedArray | pa.Array, at_once: int = 1 << 30) -> pa.ChunkedArray:
     """The values of a dictionary, of whatever type: Arrow's own cast knows no structs and lists.
 
     Args:
@@ -38,7 +38,7 @@ def decoded(column: pa.ChunkedArray, at_once: int = 1 << 30) -> pa.ChunkedArray:
         at_once: texts of so many bytes are one chunk at most: Arrow takes no more than 2 GiB, and some versions of it give wrong ones.
     """
     pieces = []
-    for chunk in column.chunks:
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         step = max(at_once // _longest_text(chunk.dictionary), 1)
         starts = range(0, max(len(chunk), 1), step)
         pieces += [chunk.dictionary.take(chunk.indices.slice(start, step)) for start in starts]

@@ -82,7 +82,7 @@ def _width_of(kind: pa.DataType) -> int | None:
 def _flat(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
     """One array of a type, not a slice of something."""
     if pa.types.is_dictionary(column.type):
-        column = decoded(column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column]))
+        column = decoded(column)
     if column.type != kind:
         column = column.cast(kind)
     array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
