@@ -483,30 +483,6 @@ def test_windows_of_windows_see_those_of_their_source(windows: Windows) -> None:
     assert found == ([(3, 8), (3, 12), (7, 12)] if isinstance(windows, SlidingWindows) else [(3, 12)])
 
 
-@pytest.mark.parametrize("name", ["__n", "__group", "__session", "__first_end", "m__about", "window"])
-@pytest.mark.parametrize(
-    "windows",
-    [None, TimeWindows(5), SlidingWindows(5), SessionWindows(5)],
-    ids=["running", "windows", "sliding", "sessions"],
-)
-def test_a_key_may_have_any_name(name: str, windows: Windows | None) -> None:
-    """Some were those of columns that stood beside it for a while."""
-    spec = TopicSpec("s", 4, SCHEMA.set(0, pa.field(name, pa.string())), (name,), "at")
-    aggregates = {"m": Aggregate.mean("v"), "n": Aggregate.count()}
-    if not isinstance(windows, (SlidingWindows, SessionWindows)):
-        aggregates |= FOLD
-    plan = (
-        Aggregation(source="s", aggregates=aggregates)
-        if windows is None
-        else WindowedAggregation(source="s", windows=windows, aggregates=aggregates)
-    )
-    task = MemoryTask(plan.sub_topology("a", "out", [spec]), {"s": spec})
-    for row in [("a", 1, 1, 0.0), ("b", 2, 3, 0.0), ("a", 90, 5, 0.0)]:
-        task.process({"s": table([row]).rename_columns(spec.schema.names)})
-    found = [(row[name], row["m"]) for row in task.outputs["out"]]
-    assert found == [("a", 1.0), ("b", 3.0)] + [("a", 3.0)] * (windows is None)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

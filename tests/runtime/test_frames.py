@@ -22,7 +22,17 @@ import pytest
 from task_assignor.runtime import CommitLogException, Topic, TopicException, WindowStoreSpec, append_topic, write_topic
 from task_assignor.runtime.arrow import frames
 from task_assignor.runtime.arrow.dictionaries import in_one_piece
-from task_assignor.runtime.arrow.frames import _longest, _wide, exact_array, in_own_memory, taken, to_frame, valid
+from task_assignor.runtime.arrow.frames import (
+    _longest,
+    _wide,
+    cast_exactly,
+    exact_array,
+    in_own_memory,
+    taken,
+    to_frame,
+    to_records,
+    valid,
+)
 from task_assignor.runtime.processors.columns import as_type, from_frame, plain
 from task_assignor.runtime.storage.content import as_one_file, as_parquet, not_in_parquet
 from task_assignor.runtime.storage.disk import disk_errors, run_dir_errors
@@ -327,6 +337,30 @@ def test_what_may_have_wrapped_around_is_taken_again(monkeypatch: pytest.MonkeyP
 def test_texts_and_lists_are_what_may_wrap_around(column: list[object]) -> None:
     table = pa.table({"l": column, "n": [1]})
     assert [_longest(column) > 0 for column in table.columns] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "other"),
+    [
+        ({"a": "x", "b": 5}, {"a": pa.string(), "b": pa.int64()}, {"a": pa.string()}),
+        ({"a": "x", "b": AT}, {"a": pa.string(), "b": pa.timestamp("us")}, {"a": pa.string(), "b": pa.date32()}),
+        ({"a": [("x", 1e300)]}, {"a": pa.map_("string", "double")}, {"a": pa.map_("string", "float")}),
+        ({"a": [1e300]}, {"a": pa.list_(pa.float64(), 1)}, {"a": pa.list_(pa.float32(), 1)}),
+    ],
+    ids=["field", "time", "map", "list"],
+)
+def test_what_is_beside_a_text_is_not_cut(value: dict[str, Any], kind: Any, other: Any) -> None:
+    """A field was left out, and a time became a day, without a word; floats in maps and lists of one length became infinite."""
+    pieces = [pa.array([each, None], pa.struct(kind)) for each in (None, value)]
+    with pytest.raises(pa.ArrowException):
+        cast_exactly(pa.chunked_array(pieces), pa.struct(other))
+
+
+def test_times_of_day_in_lists_of_one_length_and_maps_are_not_cut() -> None:
+    times = pa.array([1_000_001], pa.int64()).cast(pa.time64("ns"))
+    for array in (pa.FixedSizeListArray.from_arrays(times, 1), pa.MapArray.from_arrays([0, 1], pa.array(["k"]), times)):
+        with pytest.raises(ValueError, match="'at' has a time of day with nanoseconds"):
+            to_records(pa.table({"at": array}))
 
 
 def test_views_become_what_every_reader_knows(tmp_path: Path) -> None:

@@ -219,6 +219,23 @@ def test_parameters_of_processors_are_seen_wherever_they_are(
     assert differences(first, _identity(topics, _topology(processor=one))) == []
 
 
+def test_what_is_not_there_any_more_is_no_parameter(topics: dict[str, Topic]) -> None:
+    """It was "Cell is empty"; Python itself takes the name of an exception away when it is handled."""
+
+    def made() -> Callable[[], Processor]:
+        factor = 2.0
+
+        def factory(own: float = 3.0) -> Processor:
+            return Scaled(own or factor)  # noqa: F821 - that is it
+
+        del factor
+        return factory
+
+    (sub,) = _identity(topics, _topology(processor=made()))["sub-topologies"].values()
+    assert sub["processor"]["parameters"]["own"]["default"] == 3
+    assert "factor" not in sub["processor"]["parameters"]
+
+
 def _with_store(key: pa.Schema, value: pa.Schema, **more: Any) -> Topology:
     return _topology(stores=(KeyValueStoreSpec("s", key, value, **more), WindowStoreSpec("w", "at")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_assignor.runtime import TopicException, murmur2, partitions_of
+from task_assignor.runtime import TopicException, murmur2, partitions_of, write_topic
 from task_assignor.runtime.arrow.keys import key_type_name, murmur2_many, serialise_keys, timestamps_in_ms
 from tests.budget import examples
 
@@ -106,6 +107,15 @@ def test_dictionaries_and_slices_have_the_bytes_of_their_values() -> None:
     assert _serialised(table.slice(2), ["plain"]) == [b"zzz", b"yy"]
     chunked = pa.concat_tables([table.slice(1, 2), table.slice(0, 1)])
     assert _serialised(chunked, ["plain"]) == [b"yy", b"zzz", b"x"]
+
+
+def test_null_may_be_among_the_values_of_several_dictionaries(tmp_path: Path) -> None:
+    """As Arrow reads them from several files: "Cannot yet unify dictionaries with nulls"."""
+    coded = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([value, None])) for value in "ab"]
+    table = pa.table({"k": pa.chunked_array(coded), "v": [1, 2, 3, 4]})
+    assert _serialised(table, ["k"]) == [b"a", b"", b"b", b""]
+    topic = write_topic(tmp_path, "t", table, partitions=1, key=["k"])
+    assert topic.read(0, 0, 4).column("k").cast(pa.string()).to_pylist() == ["a", None, "b", None]
 
 
 def test_partition_is_kafkas() -> None:

@@ -61,3 +61,11 @@ def test_nobody_looks_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     few = [OTHERS[:9]] * 20
     assert _told(caplog, {"a": [RIGHT] * 21, "b": [*few, OTHERS]}) == []
     assert _told(caplog, {"a": [RIGHT] * 20, "b": [*few[1:], OTHERS]}) == ["b."]
+
+
+def test_keys_may_be_dictionaries_of_several_files() -> None:
+    """A batch of two topics of pandas' categories ended with "Unifying differing dictionaries", whatever was tried again."""
+    schema = pa.schema([("k", pa.dictionary(pa.int32(), pa.string()))])
+    files = [pa.table([pa.array(keys).dictionary_encode()], schema=schema) for keys in (["a", None], ["b", "a"])]
+    task = Partitioners(2, {name: TopicSpec(name, 4, schema, ("k",)) for name in "cd"})
+    task.look(dict.fromkeys("cd", pa.concat_tables(files)))

@@ -365,10 +365,14 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
 def _captured(value: object) -> dict[str, object]:
     """What a function has of the function that it was made in, or the methods of a class; not those that others write for it."""
     if inspect.isfunction(value):
-        return dict(inspect.getclosurevars(value).nonlocals)
+        found = {}
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with suppress(ValueError):  # nothing is in it yet, or any more
+                found[name] = cell.cell_contents
+        return found
     methods = inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []
-    found = [_captured(method) for name, method in methods if not name.startswith("__")]
-    return {name: one for captured in found for name, one in captured.items() if name != "__class__"}
+    of_each = [_captured(method) for name, method in methods if not name.startswith("__")]
+    return {name: one for captured in of_each for name, one in captured.items() if name != "__class__"}
 
 
 def _pickled(value: object) -> Iterator[tuple[str, object]]:

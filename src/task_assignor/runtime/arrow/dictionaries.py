@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -30,9 +30,25 @@ def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
     return change(kind)
 
 
-def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values of a dictionary, of whatever type: Arrow's own cast knows no structs and lists."""
-    return pa.chunked_array([chunk.dictionary.take(chunk.indices) for chunk in column.chunks], column.type.value_type)
+def decoded(column: pa.ChunkedArray | pa.Array, at_once: int = 1 << 30) -> pa.ChunkedArray:
+    """The values of a dictionary, of whatever type: Arrow's own cast knows no structs and lists.
+
+    Args:
+        column: the dictionary.
+        at_once: texts of so many bytes are one chunk at most: Arrow takes no more than 2 GiB, and some versions of it give wrong ones.
+    """
+    pieces = []
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        step = max(at_once // _longest_text(chunk.dictionary), 1)
+        starts = range(0, max(len(chunk), 1), step)
+        pieces += [chunk.dictionary.take(chunk.indices.slice(start, step)) for start in starts]
+    return pa.chunked_array(pieces, column.type.value_type)
+
+
+def _longest_text(values: pa.Array) -> int:
+    """Bytes of the longest of the values, at least 1; of what is no text 1."""
+    is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+    return (pc.max(pc.binary_length(values)).as_py() or 1) if is_text else 1
 
 
 def encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -103,7 +119,28 @@ def _with_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def in_one_piece(table: pa.Table) -> pa.Table:
     """The same rows with one chunk for each column, as far as Arrow's types allow."""
-    return reencoded(table).combine_chunks()
+    return combined(reencoded(table))
+
+
+def combined(table: pa.Table) -> pa.Table:
+    """The same rows with one chunk for each column where Arrow has room for that: of texts it makes several then, in lists and structs none."""
+    try:
+        return table.combine_chunks()
+    except pa.ArrowInvalid:
+        columns = [pa.chunked_array(_fewer(column.chunks), column.type) for column in table.columns]
+        return pa.table(columns, schema=table.schema)
+
+
+def _fewer(chunks: Sequence[pa.Array]) -> Iterator[pa.Array]:
+    """The same values in as few arrays as halves of halves allow."""
+    try:
+        if chunks:
+            yield pa.concat_arrays(chunks)
+    except pa.ArrowInvalid:
+        if len(chunks) == 1:
+            raise
+        for half in (chunks[: len(chunks) // 2], chunks[len(chunks) // 2 :]):
+            yield from _fewer(half)
 
 
 def not_in_arrow(schema: pa.Schema) -> str | None:

@@ -142,25 +142,48 @@ def cast_exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """
     if pa.types.is_dictionary(column.type):
         column = decoded(column)
-    if pa.types.is_dictionary(kind) and column.type != kind.value_type:
-        column = cast_exactly(column, kind.value_type)
-    found = encoded(column, kind) if pa.types.is_dictionary(kind) else column.cast(kind)
+    if pa.types.is_dictionary(kind):
+        return encoded(column if column.type == kind.value_type else cast_exactly(column, kind.value_type), kind)
+    # One by one: of a whole column Arrow may make fewer chunks.
+    found = pa.chunked_array([chunk.cast(kind) for chunk in column.chunks], kind)
     if {True, False} == _zones(column.type) ^ _zones(kind):
         raise pa.ArrowInvalid("times with and without a time zone do not mix")
-    names = f"{column.type} {kind}"
-    if pa.types.is_null(column.type) or any(name in names for name in ("string", "binary", "extension")):
-        return found
-    if "float" in names or (pa.types.is_nested(kind) and "double" in names):
-        is_same = infinities(found) == infinities(column)
-    else:
-        try:
-            is_same = found.cast(column.type).equals(column)
-        except pa.ArrowNotImplementedError:
-            # Of lists without values it has no type back.
-            is_same = "null" in names and found.to_pylist() == column.to_pylist()
-    if not is_same:
+    if not all(_is_whole(*pair) for pair in zip(column.chunks, found.chunks, strict=True)):
         raise pa.ArrowInvalid("values would change")
     return found
+
+
+def _is_whole(given: pa.Array, found: pa.Array) -> bool:
+    """Whether what Arrow has cast is all there, but for digits of floats; of what texts become it says itself what does not go."""
+    kind, types = given.type, pa.types
+    if kind == found.type or types.is_null(kind):
+        return True
+    if types.is_struct(kind) and types.is_struct(found.type):
+        # It leaves fields out that the other type does not have.
+        fields, places = found.flatten(), [found.type.get_field_index(field.name) for field in kind]
+        return all(
+            one.null_count == len(one) if place < 0 else _is_whole(one, fields[place])
+            for one, place in zip(given.flatten(), places, strict=True)
+        )
+    if types.is_nested(kind) and types.is_nested(found.type):
+        return _is_whole(_items(given), _items(found))
+    names = f"{kind} {found.type}"
+    if any(name in names for name in ("string", "binary", "extension")):
+        return True
+    if "float" in names:
+        return infinities(pa.chunked_array([found])) == infinities(pa.chunked_array([given]))
+    try:
+        return bool(found.cast(kind).equals(given))
+    except pa.ArrowNotImplementedError:
+        return False
+
+
+def _items(array: pa.Array) -> pa.Array:
+    """What is in a list; of a map structs, as polars has them."""
+    if not pa.types.is_map(array.type):
+        return array.flatten()
+    pairs = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))).flatten()
+    return pa.StructArray.from_arrays(pairs.flatten(), ["key", "value"])
 
 
 def are_same(made: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
@@ -325,15 +348,15 @@ def infinities(column: pa.ChunkedArray) -> int:
 
 
 def leaves(column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:
-    """What is in a column that is no list or struct."""
+    """What is in a column that is no list, map or struct."""
     if isinstance(column, pa.ChunkedArray):
         for chunk in column.chunks:
             yield from leaves(chunk)
-    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        yield from leaves(column.flatten())
     elif pa.types.is_struct(column.type):
         for child in column.flatten():
             yield from leaves(child)
+    elif pa.types.is_nested(column.type) and not pa.types.is_union(column.type):
+        yield from leaves(_items(column))
     else:
         yield column
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from task_assignor.runtime.arrow.dictionaries import decoded
 from task_assignor.runtime.arrow.frames import valid
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.checks import check_kind
@@ -194,11 +195,12 @@ def serialise_keys(table: pa.Table | pa.RecordBatch, key: Sequence[str]) -> tupl
 
 def _serialise_column(column: pa.ChunkedArray | pa.Array) -> tuple[UInt8Array, Int64Array, npt.NDArray[np.bool_]]:
     """(bytes, offsets, is null) of one column."""
+    if pa.types.is_dictionary(column.type):
+        # Of several with null among their values Arrow does not make one.
+        column = decoded(column)
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # several chunks remain only if the data is too long for 32-bit offsets
         array = pa.concat_arrays([chunk.cast(_large(chunk.type)) for chunk in array.chunks])
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
     name = key_type_name(array.type)
     nulls = array.is_null().to_numpy(zero_copy_only=False)
     if name in ("string", "binary"):

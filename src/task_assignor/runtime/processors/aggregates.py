@@ -141,6 +141,11 @@ def to_aggregates(aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate
     return dict(aggregates)
 
 
+def _beside(name: str) -> str:
+    """What a column is called that stands beside those of users, and is named after one of them: no other one of ours has such a name."""
+    return own(own(name))
+
+
 def _sum_of(name: str, found: Aggregate) -> str:
     """State column with the sum of an aggregate."""
     return f"{name}__sum" if found.kind == "mean" else name
@@ -262,7 +267,7 @@ class Group:
 
     def frame(self, rows: pa.Table, by: Sequence[str]) -> pl.DataFrame:
         """What `parts` needs of some rows: what makes a group, and apart from it, under names of ours, what is computed with."""
-        names = {**{name: name for name in by}, **{own(name): name for name in self.needed}}
+        names = {**{name: name for name in by}, **{_beside(name): name for name in self.needed}}
         columns = [as_type(rows.column(name), plain(rows.schema.field(name)).type) for name in names.values()]
         return to_frame(pa.table(columns, names=list(names)))
 
@@ -280,7 +285,7 @@ class Group:
 
         made = [*more, self._number(None).alias(ROWS)]
         for name, found in self._aggregates.items():
-            column = pl.col(own(found.column)) if found.column is not None else None
+            column = pl.col(_beside(found.column)) if found.column is not None else None
             if found.kind == "count":
                 made.append(self._number(column).alias(name))
             elif found.kind in ("sum", "mean"):
@@ -289,7 +294,7 @@ class Group:
                 state = _sum_of(name, found)
                 terms = column
                 beyond = self._beyond.get(name)
-                if beyond is not None and not isfinite(rows.get_column(own(found.column)).sum()):
+                if beyond is not None and not isfinite(rows.get_column(_beside(found.column)).sum()):
                     # Once added, such a one could not be taken away again.
                     terms = pl.when(column.is_finite()).then(column)
                     for limit, state_of_it in zip((float("inf"), -float("inf")), beyond, strict=True):
@@ -297,7 +302,7 @@ class Group:
                         made.append(self._number(pl.when(is_it).then(1)).alias(state_of_it))
                 elif beyond is not None:
                     made += [pl.lit(0, pl.Int64).alias(state_of_it) for state_of_it in beyond]
-                made += self._sum(terms, state, None if self._change is None else pl.col(own(self._change)))
+                made += self._sum(terms, state, None if self._change is None else pl.col(_beside(self._change)))
                 if (count := self._count_of(name, found)) is not None:
                     made.append(self._number(column).alias(count))
             elif found.kind != "fold":
@@ -311,7 +316,7 @@ class Group:
 
         if self._change is None:
             return (pl.len() if column is None else column.count()).cast(pl.Int64)
-        change = pl.col(own(self._change)).cast(pl.Int64)
+        change = pl.col(_beside(self._change)).cast(pl.Int64)
         return (change if column is None else change.filter(column.is_not_null())).sum()
 
     def put_together(self, states: pl.DataFrame, by: Sequence[str], more: Sequence[pl.Expr] = ()) -> pl.DataFrame:
@@ -329,8 +334,8 @@ class Group:
             elif found.kind in ("sum", "mean"):
                 state = _sum_of(name, found)
                 value, *about = self._sum(pl.col(state), state)
-                if about and own(state) in states.columns:
-                    about = [pl.coalesce(own(state), pl.col(state).cast(pl.Float64)).sum().alias(own(state))]
+                if about and _beside(state) in states.columns:
+                    about = [pl.coalesce(_beside(state), pl.col(state).cast(pl.Float64)).sum().alias(_beside(state))]
                 made += [value, *about]
                 if (count := self._count_of(name, found)) is not None:
                     made.append(pl.col(count).sum())
@@ -363,11 +368,11 @@ class Group:
             )
             terms, about = signed, about * change.cast(pl.Float64)
         value = pl.when(column.count() > 0).then(terms.sum()).alias(name)
-        return [value, about.sum().alias(own(name))] if name in self._exact_sums else [value]
+        return [value, about.sum().alias(_beside(name))] if name in self._exact_sums else [value]
 
     def _checked(self, states: pl.DataFrame) -> pl.DataFrame:
         for name, kind in self._exact_sums.items():
-            about = states.get_column(own(name)).to_numpy()
+            about = states.get_column(_beside(name)).to_numpy()
             if pa.types.is_decimal(kind):
                 limit, room = 10.0 ** (_DIGITS - kind.scale), f"{_DIGITS} digits"
                 wrong = np.abs(about) >= limit
@@ -380,9 +385,9 @@ class Group:
                 wrong, room = np.abs(values - about) > _OVERFLOW, "64 bits"
             if wrong.any():
                 row = int(np.flatnonzero(wrong)[0])
-                group = states.drop([own(other) for other in self._exact_sums]).row(row, named=True)
+                group = states.drop([_beside(other) for other in self._exact_sums]).row(row, named=True)
                 raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into {room}: {group}")
-        return states.drop([own(name) for name in self._exact_sums])
+        return states.drop([_beside(name) for name in self._exact_sums])
 
     def fold(
         self, states: pl.DataFrame, before: pl.DataFrame, rows: pa.Table, group: np.ndarray[Any, Any]

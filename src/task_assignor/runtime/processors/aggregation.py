@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from task_assignor.runtime.arrow.frames import own, padded, to_frame
 from task_assignor.runtime.errors import TopologyException
@@ -21,7 +22,7 @@ from task_assignor.runtime.processors.columns import (
     stores_of,
     to_columns,
 )
-from task_assignor.runtime.processors.records import Int64Array, masked, with_keys
+from task_assignor.runtime.processors.records import BoolArray, Int64Array, both, masked, with_keys
 from task_assignor.runtime.processors.table_changes import CHANGE, check_change
 from task_assignor.runtime.stores.key_value import KeyValueStoreSpec
 from task_assignor.runtime.topics.spec import TopicSpec, check_source
@@ -141,7 +142,7 @@ class TableAggregation(Aggregation):
             looks at the column `change`. Sums of floats are as exact as adding and subtracting is; NaN and infinite ones go with their rows.
         by: as of an `Aggregation`.
         change: the column of -1 and 1.
-        bad_records: as of an `Aggregation`.
+        bad_records: as of an `Aggregation`, and of rows with another change.
 
     Raises:
         TopologyException: an option is not allowed.
@@ -217,7 +218,8 @@ class _Running(Processor):
         (rows,) = batch.values()
         change = self._factory.aggregation.change_column
         needed = (*self._factory.by, *(() if change is None else (change,)))
-        rows = masked(rows, with_keys(self._factory.spec.name, rows, needed, context))
+        has_key = with_keys(self._factory.spec.name, rows, needed, context)
+        rows = masked(rows, both(has_key, self._with_changes(rows, context)))
         if not rows.num_rows:
             return None
         frame = self._group.frame(rows, self._by)
@@ -240,6 +242,20 @@ class _Running(Processor):
         self._store.delete_table(from_frame(gone, stored))
         keys_of_gone = _as_table(gone.select(self._by), self._schema)
         return pa.concat_tables([results, padded(keys_of_gone, self._schema)])
+
+    def _with_changes(self, rows: pa.Table, context: TaskContext) -> BoolArray | None:
+        """Which rows come or go, or have been left out already (None: all); others are bad records: a sum of decimals took 2 for 1."""
+        change = self._factory.aggregation.change_column
+        if change is None:
+            return None
+        column = rows.column(change)
+        is_known: BoolArray = pc.fill_null(pc.equal(pc.abs(column), 1), True).to_numpy()
+        places = np.flatnonzero(~is_known)
+        found = column.take(pa.array(places)).to_pylist()
+        context.leave_out(
+            self._factory.spec.name, places, [f"has a {change} of {value}, which must be 1 or -1" for value in found]
+        )
+        return is_known
 
     def _left_and_gone(self, groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Those that have rows, and those of which all have been taken away.

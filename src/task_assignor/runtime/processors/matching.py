@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.frames import to_frame
+from task_assignor.runtime.arrow.dictionaries import combined
+from task_assignor.runtime.arrow.frames import taken, to_frame
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -70,7 +71,7 @@ class TimedRows:
     __slots__ = ("_buckets", "_hashes", "_keys", "_skip", "_times", "first", "last", "rows")
 
     def __init__(self, rows: pa.Table, keys: Sequence[str], time: str) -> None:
-        self.rows = rows.combine_chunks()
+        self.rows = combined(rows)
         self._keys = tuple(keys)
         self._times: Int64Array = self.rows.column(time).to_numpy()
         self._hashes = _hashes(self.rows, keys)
@@ -127,10 +128,13 @@ class TimedRows:
         near = (distance >= -before) & (distance <= after) & (theirs >= 0)
         mine, theirs = mine[near], theirs[near]
         if len(mine) and not _is_whole(self.rows, self._keys):
-            for key in self._keys:
-                one, other = self.rows.column(key).take(pa.array(mine)), others.rows.column(key).take(pa.array(theirs))
-                equal = _equal(one, other)
-                mine, theirs = mine[equal], theirs[equal]
+            keys = list(self._keys)
+            one, other = (
+                taken(self.rows.select(keys), pa.array(mine)),
+                taken(others.rows.select(keys), pa.array(theirs)),
+            )
+            equal = np.logical_and.reduce([_equal(one.column(key), other.column(key)) for key in keys])
+            mine, theirs = mine[equal], theirs[equal]
         return mine, theirs
 
 

@@ -45,7 +45,7 @@ _log = logger_of(__name__)
 T = TypeVar("T")
 
 _NULL: Final = "null"
-_NULL_TYPE: Final = re.compile(r"(?<!not )\bnull\b")
+_NULL_TYPE: Final = re.compile(rf"{_NULL}(?=[,> ]|$)")
 _REPLACED: Final = "A second coordinator runs on the same folder; this one stops, its batches do not count."
 
 
@@ -512,11 +512,30 @@ def _advice(error: Exception, *, is_last: bool) -> str:
 
 
 def known_type(one: str, other: str) -> str:
-    """Of two types the one that is known where the other is null, maybe within a list; "": they differ."""
+    """Of two types the one that is known where the other is null, maybe within lists and structs, one here and one there; "": they differ."""
+    return _merged(one, other) or ""
+
+
+def _merged(one: str, other: str) -> str | None:
+    if one == other:
+        return one
+    pairs = enumerate(zip(one, other, strict=False))
+    start = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
     for vague, exact in ((one, other), (other, one)):
-        if vague == exact or re.fullmatch(".+".join(map(re.escape, _NULL_TYPE.split(vague))), exact):
-            return exact
-    return ""
+        if _NULL_TYPE.match(vague, start):
+            end = _end_of_type(exact, start)
+            rest = _merged(vague[start + len(_NULL) :], exact[end:])
+            return None if rest is None else exact[:end] + rest
+    return None
+
+
+def _end_of_type(text: str, start: int) -> int:
+    depth = 0
+    for place, letter in enumerate(text[start:], start):
+        if not depth and letter in ",> ":
+            return place
+        depth += (letter in "<([") - (letter in ">)]")
+    return len(text)
 
 
 def _shown(columns: Mapping[str, str]) -> str:

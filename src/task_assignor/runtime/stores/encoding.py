@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.dictionaries import retyped
+from task_assignor.runtime.arrow.dictionaries import decoded, retyped
 from task_assignor.runtime.arrow.frames import check_times_of_day, exact_array
 from task_assignor.runtime.errors import StoreException
 
@@ -81,6 +81,8 @@ def _width_of(kind: pa.DataType) -> int | None:
 
 def _flat(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
     """One array of a type, not a slice of something."""
+    if pa.types.is_dictionary(column.type):
+        column = decoded(column)
     if column.type != kind:
         column = column.cast(kind)
     array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
@@ -357,7 +359,9 @@ class ValueEncoding:
             columns = self._layout.decode(data, offsets)
         else:
             columns = self._decode_each(rows, counts)
-        return [column.cast(kind) for column, kind in zip(columns, self._types, strict=True)]
+        # Of lists of nulls Arrow makes broken ones where it casts them to their own type.
+        kinds = zip(columns, self._types, strict=True)
+        return [column if column.type == kind else column.cast(kind) for column, kind in kinds]
 
     def _decode_each(self, rows: Sequence[bytes], counts: npt.NDArray[Any]) -> list[pa.Array]:
         """The same where some rows are older than others: together what has equally many columns."""

@@ -514,8 +514,17 @@ class KeyValueStore(Store):
         return encoded
 
     def _values_of(self, rows: pa.Table) -> list[Any]:
-        columns = [self._column(rows, field) for field in self._spec.value]
-        encoded: list[Any] = self._values.encode(columns, rows.num_rows).to_pylist()
+        return self._encoded_values([self._column(rows, field) for field in self._spec.value], rows.num_rows)
+
+    def _encoded_values(self, columns: Sequence[pa.ChunkedArray], count: int) -> list[Any]:
+        try:
+            encoded: list[Any] = self._values.encode(columns, count).to_pylist()
+        except pa.ArrowInvalid:
+            # Of texts, those in lists included, no more than 2 GiB are in one array.
+            if (half := count // 2) == 0:
+                raise
+            first, rest = ([column[part] for column in columns] for part in (slice(half), slice(half, None)))
+            return [*self._encoded_values(first, half), *self._encoded_values(rest, count - half)]
         return encoded
 
     def _column(self, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:

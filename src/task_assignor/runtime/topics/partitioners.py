@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from task_assignor.runtime.arrow.dictionaries import in_one_piece
 from task_assignor.runtime.arrow.keys import partitions_of
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk.once import name_once
@@ -50,7 +51,9 @@ class Partitioners:
         """
         for name in [name for name in self._looks if rows[name].num_rows]:
             spec = self._specs[name]
-            keys = rows[name].slice(0, _ROWS).select(list(spec.key)).drop_null().group_by(list(spec.key)).aggregate([])
+            # Arrow has no groups of dictionaries that differ, as those of several files do.
+            some = in_one_piece(rows[name].slice(0, _ROWS).select(list(spec.key))).drop_null()
+            keys = some.group_by(list(spec.key)).aggregate([])
             self._looks[name] -= 1
             if keys.num_rows >= _KEYS:
                 found = partitions_of(keys, spec.key, spec.partitions)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.dictionaries import in_one_piece
+from task_assignor.runtime.arrow.dictionaries import in_one_piece, reencoded
 from task_assignor.runtime.arrow.frames import as_tables, cast_exactly, padded, taken, valid
 from task_assignor.runtime.arrow.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.errors import CorruptLogException, TopicException
@@ -497,7 +497,7 @@ def _pieces(
             f"The rows for topic {spec.name!r} have columns {strange}, which it does not have; its columns are "
             f"{spec.schema.names}. Maybe leave them out, or have the topic gain them: append_topic(..., add_columns=True)."
         )
-    rows = fit_to_schema(rows, spec.schema, f"topic {spec.name}", optional)
+    rows = reencoded(fit_to_schema(rows, spec.schema, f"topic {spec.name}", optional))
     partition = partitions_of(rows, spec.key, spec.partitions)
     if sort and spec.timestamp is not None:
         time = timestamps_in_ms(rows.column(spec.timestamp)).to_numpy()
