@@ -127,9 +127,16 @@ def test_names_that_are_none(run: Runner, written: Written) -> None:
         "consumer groups there are: cooperative-sticky, copartitioned"
         in run("plan", group, "--assignor", "no-such").err
     )
-    standbys = run("plan", group, "--assignor", "copartitioned", "--set", "num.standby.replicas=-1", "--json")
-    assert standbys.code == 1
-    assert "standbys" in standbys.lines[0]["error"]
+
+
+@pytest.mark.parametrize("standbys", ["-1", "1.5", "1_0", "\u0661", "3000000000"])
+def test_a_number_of_standbys_that_is_none_is_said(run: Runner, written: Written, standbys: str) -> None:
+    group, setting = written("g.json", GROUP), f"num.standby.replicas={standbys}"
+    done = run("plan", group, "--assignor", "copartitioned", "--set", setting, "--json")
+    assert done.code == 1
+    (line,) = done.lines
+    told = f"The setting num.standby.replicas ({standbys!r}) must be an int from 0 to 2147483647."
+    assert line["error"] == f"line 1: {told}"
 
 
 def test_whatever_is_no_group_is_one_error_where_only_groups_can_be_meant(run: Runner, tmp_path: Path) -> None:

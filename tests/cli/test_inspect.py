@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 
+from task_assignor.group.wire import SubscriptionInfo
+from task_assignor.sdk import ProcessId, TaskId
 from tests.cli.conftest import Runner
 
 pytest.importorskip("task_assignor.kafka")
@@ -38,3 +41,14 @@ def test_what_is_wrong_with_the_settings_is_said(
     done = run(*command, "--config", "client.properties", *options)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
+
+
+def test_what_members_say_is_no_command_for_a_terminal() -> None:
+    from task_assignor.cli.inspect import _row
+    from task_assignor.kafka import GroupMember
+
+    named = {TaskId(0, 1, "a\x1b[31m"): -2, TaskId(0, 2, "[red]b"): -2}
+    told = SubscriptionInfo(ProcessId(uuid.UUID(int=1)), named)
+    member = GroupMember("m\x1b[31m", None, "c", "h", None, None, told)
+    _, had, *_ = _row(member, {}, True)
+    assert had == r"\[red]b__0_2 a\x1b[31m__0_1"

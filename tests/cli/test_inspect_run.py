@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from task_assignor.cli.inspect_run import _states
 from tests.cli.conftest import Runner
 from tests.cli.test_docs import CLI
 from tests.runtime.support import application, join_topology, settings, write_streams
@@ -99,3 +100,15 @@ def test_a_log_that_somebody_changed_by_hand_is_shown(run: Runner, tmp_path: Pat
         shown = run("inspect-run", "run")
         assert (shown.code, shown.err) == (0, "")
         assert "┃ metric" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("newest", "told"),
+    [
+        ("/runs/one/states/2.json", "task-assignor plan /runs/one/states/2.json"),
+        ("/runs/my run/states/2.json", "task-assignor plan '/runs/my run/states/2.json'"),
+        ("s3://runs/one/states/2.json", "s3://runs/one/states/2.json"),
+    ],
+)
+def test_the_command_for_the_newest_state_can_be_typed(newest: str, told: str) -> None:
+    assert _states(["/1.json", newest]) == f"2; the newest: {told}"

@@ -67,3 +67,14 @@ def test_the_help_of_a_command_is_broken_where_the_terminal_ends(run: Runner, mo
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 400)
     lines = [line.strip() for line in run("run", "--help").out.splitlines()]
     assert any(line.startswith("Ctrl-C and SIGTERM") and line.endswith("goes on from there.") for line in lines)
+
+
+def test_a_failure_that_nobody_foresaw_is_no_finding(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory `validate` ended with Python's own exit code 1, as for an assignment that is wrong."""
+
+    def fails(path: object) -> None:
+        raise MemoryError(path)
+
+    monkeypatch.setattr("task_assignor.cli.validate.iter_states", fails)
+    done = run("validate", "a", "b", shows_traceback=True)
+    assert (done.code, done.out, done.err.splitlines()[-1]) == (2, "", "MemoryError: a")

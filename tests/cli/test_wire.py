@@ -64,6 +64,16 @@ def test_bytes_are_explained_with_the_user_data_in_them(run: Runner) -> None:
     assert told["user_data_may_be"] == [{"format": "sticky user data", "owned": [["t", 0]], "generation": 42}]
 
 
+def test_user_data_is_that_of_an_assignor(run: Runner) -> None:
+    """Each of these may be a subscription or an assignment, whose user data may again be both: a line of bytes took days."""
+    data = b""
+    for _ in range(12):
+        data = bytes(6) + len(data).to_bytes(4, "big") + data
+    done = run("wire", "decode", data.hex())
+    assert done.code == 0
+    assert done.out.count("user_data_may_be") == 2
+
+
 def test_bytes_that_are_no_digits_are_told(run: Runner) -> None:
     done = run("wire", "decode", "-", stdin=b"\xff\x00")
     assert (done.code, done.out) == (2, "")

@@ -200,6 +200,26 @@ def test_a_narrow_table_cuts_neither_names_nor_numbers(width: int) -> None:
     assert "…" not in file.getvalue()
 
 
+def test_of_many_clients_those_are_shown_for_whom_there_is_room() -> None:
+    """All were drawn four times a second and then cut: of thousands that left no time for the run."""
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=100, height=20, force_terminal=True, no_color=True))
+    for number in range(14):
+        screen.show(joined(f"client-{number:02}", 1))
+        if number == 12:
+            file.truncate(0)
+            with screen:
+                pass
+            assert "client-12" in file.getvalue()
+            assert "more" not in file.getvalue()
+    file.truncate(0)
+    with screen:
+        pass
+    assert "client-12" in file.getvalue()
+    assert "client-13" not in file.getvalue()
+    assert "and 1 client more" in file.getvalue()
+
+
 def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:
     lines = shown(
         Rebalanced(1, "a reason", {"a": ClientTasks(TASKS)}, kept="the assignor asked for a retry"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -71,6 +72,33 @@ def test_what_was_read_does_not_change_with_the_assignment() -> None:
     before = assignment.tasks
     assignment.remove_task(AssignedTask(T0, ACTIVE))
     assert (list(before), list(assignment.tasks)) == ([T0], [])
+
+
+def test_what_is_gone_through_does_not_change_on_the_way() -> None:
+    assignment = KafkaStreamsAssignment.of(FIRST, [AssignedTask(T1, STANDBY), AssignedTask(T0, ACTIVE)])
+    met = []
+    for task in assignment.tasks.values():
+        met.append(task.id)
+        assignment.remove_task(task)
+    assert (met, dict(assignment.tasks)) == ([T0, T1], {})
+
+
+def test_who_asks_for_the_number_of_tasks_after_each_change_copies_and_sorts_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The least loaded client for each task, as it is written down first: 100 000 tasks took minutes."""
+    monkeypatch.setattr(TaskId, "sort_key", property(lambda task: pytest.fail(f"{task} is put in order")))
+    tasks = [AssignedTask(TaskId(0, number), ACTIVE) for number in range(10_000)]
+    assignment = KafkaStreamsAssignment.of(FIRST, tasks)
+    tracemalloc.start()
+    try:
+        for number, task in enumerate(tasks[:100]):
+            assert (len(assignment.tasks), task.id in assignment.tasks) == (10_000 - number, True)
+            assignment.remove_task(task)
+        assert assignment.tasks.get(tasks[0].id) is None
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_task_assignments_with_equal_content_are_equal(columns: AssignmentColumns) -> None:

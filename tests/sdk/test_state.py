@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -269,6 +270,27 @@ def test_many_tasks_that_no_longer_exist_are_read_client_by_client() -> None:
     for number, client in enumerate(states.values()):
         assert client.previous_active_tasks == tuple(lost[number:])
         assert client.previous_standby_tasks == tuple(lost[:number])
+
+
+def test_what_is_asked_of_one_task_is_no_look_at_all_of_them() -> None:
+    """Neither a lag among many, nor a task whose number is not its place, nor what one consumer had."""
+    tasks, names = (
+        [TaskId(0, partition) for partition in range(1, 20_001)],
+        [f"consumer-{number}" for number in range(9)],
+    )
+    builder = ApplicationStateBuilder()
+    for task in tasks:
+        builder.add_task(task, is_stateful=True, topic_partitions=[changelog(task.partition)])
+    consumers = {name: tasks[number :: len(names)] for number, name in enumerate(names)}
+    builder.add_client(FIRST, consumers=consumers, task_lags={task: 20_001 - task.partition for task in tasks})
+    client = builder.build().kafka_streams_states(compute_task_lags=True)[FIRST]
+    tracemalloc.start()
+    try:
+        assert [client.lag_for(task) for task in tasks[::4_000]] == [20_000, 16_000, 12_000, 8_000, 4_000]
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
+    assert client.prev_tasks_by_lag(names[3]) == tuple(consumers[names[3]][::-1])
 
 
 @pytest.mark.parametrize("now_ms", [-1, 2**63, 1.0, True, None])

@@ -299,6 +299,21 @@ def test_processes_with_other_hashes_disagree_on_the_order_of_a_set() -> None:
         assert_same_in_every_process(OrderOfStrings, states, hash_seeds=[1, 2])
 
 
+class GoalOfStrings(Modulo):
+    """Says something else where strings have other hashes."""
+
+    def assign(self, application_state: ApplicationState) -> TaskAssignment:
+        first = next(iter({f"GOAL_{number}" for number in range(50)}))
+        return TaskAssignment(super().assign(application_state), inexact=[first])
+
+
+def test_processes_with_other_hashes_disagree_on_what_is_inexact() -> None:
+    with pytest.raises(
+        AssertionError, match=r"PYTHONHASHSEED=[12], for state number 0, gave another answer.*\n.*inexact"
+    ):
+        assert_same_in_every_process(GoalOfStrings, [STATE], hash_seeds=[1, 2])
+
+
 class OnlyElsewhere(Modulo):
     """Fails or never ends where the hash seed says so; here all is well."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import sys
+import traceback
 from inspect import getdoc
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from task_assignor.cli.output import (
     give_up_stdout,
     write_error,
     write_line,
+    write_to_stderr,
 )
 from task_assignor.cli.plan import plan
 from task_assignor.cli.read_store import read_store
@@ -67,7 +69,18 @@ app.add_typer(bridge.app, name="bridge")
 
 
 def main() -> None:
-    """Run the command line; an error that the package raises on purpose becomes one message and exit code 2."""
+    """Run the command line; an error that the package raises on purpose becomes one message and exit code 2.
+
+    So does any other, with its traceback: Python's own exit code 1 would be a finding.
+    """
+    try:
+        _run()
+    except Exception:  # noqa: BLE001  (no memory, another machine's error, a fault of ours)
+        write_to_stderr(traceback.format_exc())
+        sys.exit(BAD_INPUT)
+
+
+def _run() -> None:
     try:
         if {"-h", "--help"} & set(sys.argv):
             # The parser writes it, or nothing and says 0.

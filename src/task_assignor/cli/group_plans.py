@@ -49,6 +49,8 @@ from task_assignor.group.wire import (
 )
 from task_assignor.sdk import SnapshotException, StateRecord, StreamsException, registered_assignors
 from task_assignor.sdk.assignor_classes import registrations
+from task_assignor.sdk.config_def import given_value
+from task_assignor.sdk.config_keys import KNOWN_KEYS
 from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import counted, listed, printable, shown
 
@@ -174,6 +176,7 @@ class GroupPlanner:
 
         Raises:
             SnapshotException: the document is wrong, or names no assignor.
+            ConfigException: the number of standbys is none.
         """
         document.check_slips(_GROUP)
         name = str(self._name or (document["kind"].text_or_none() or "").replace("_", "-"))
@@ -197,12 +200,8 @@ class GroupPlanner:
 
     def _assignor(self, name: str) -> ConsumerAssignor:
         if name == "copartitioned" and self._standbys is not None:
-            try:
-                count = int(str(self._standbys))
-            except ValueError:
-                raise SnapshotException(
-                    f"The setting {STANDBYS_KEY} ({shown(self._standbys)}) must be an integer."
-                ) from None
+            count = given_value(KNOWN_KEYS[STANDBYS_KEY], {STANDBYS_KEY: self._standbys})
+            assert isinstance(count, int)
             return CopartitionedAssignor(count)
         return _ASSIGNORS[name]()
 

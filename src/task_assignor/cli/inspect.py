@@ -25,7 +25,7 @@ from task_assignor.cli.output import (
 from task_assignor.sdk import ConfigException, TopicPartition
 from task_assignor.sdk.ids import ranges
 from task_assignor.sdk.properties import read_properties
-from task_assignor.sdk.text import counted, printable
+from task_assignor.sdk.text import counted, printable, printable_lines
 
 if TYPE_CHECKING:
     from task_assignor.kafka import Cluster, GroupMember, Inspection
@@ -155,7 +155,8 @@ def _row(member: GroupMember, lags: Mapping[TopicPartition, int | None], is_stre
     cells = ["\n".join(map(printable, name)), had, given]
     if is_streams:
         cells.append(ranges(member.standby_tasks))
-    return [escape(cell) for cell in [*cells, f"{lag:,}".replace(",", " ") if known else ""]]
+    # Names of topologies are what members say.
+    return [escape(printable_lines(cell)) for cell in [*cells, f"{lag:,}".replace(",", " ") if known else ""]]
 
 
 def partition_ranges(partitions: Iterable[TopicPartition]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -14,7 +15,7 @@ from rich.text import Text
 from task_assignor.cli.options import json_option
 from task_assignor.cli.output import FINE, survive_any_text, write_json, write_pretty
 from task_assignor.sdk.ids import ranges
-from task_assignor.sdk.text import counted, printable
+from task_assignor.sdk.text import counted, is_url, printable
 
 if TYPE_CHECKING:
     from task_assignor.runtime import CommitRecord
@@ -153,7 +154,11 @@ def _span(found: dict[str, Any]) -> str:
 
 
 def _states(states: list[str]) -> str:
-    return f"{len(states)}; the newest: task-assignor plan {states[-1]}" if states else "none"
+    if not states:
+        return "none"
+    # `plan` reads files.
+    newest = states[-1] if is_url(states[-1]) else f"task-assignor plan {shlex.quote(states[-1])}"
+    return f"{len(states)}; the newest: {newest}"
 
 
 def _assignment(found: dict[str, Any]) -> Table:
@@ -165,7 +170,9 @@ def _assignment(found: dict[str, Any]) -> Table:
     table.add_column("rows read in all", justify="right")
     for client, tasks in found["assignment"].items():
         cells = [ranges(map(TaskId.parse, tasks[role])) for role in ("active", "standby")]
-        table.add_row(escape(printable(client)), *cells, f"{found['rowsByClient'].get(client, 0):,}")
+        table.add_row(
+            *(escape(printable(cell)) for cell in (client, *cells)), f"{found['rowsByClient'].get(client, 0):,}"
+        )
     return table
 
 

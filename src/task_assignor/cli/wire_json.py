@@ -40,6 +40,7 @@ from task_assignor.sdk import (
 )
 
 Json = dict[str, Any]
+_Format = tuple[Callable[[bytes], Any], Callable[[Any], bytes], Callable[[bytes], Json]]
 _MEMBERS: Final = frozenset(
     [
         "action",
@@ -95,8 +96,12 @@ def answer_wire(request: JsonValue) -> Json:
 
 def explain_bytes(data: bytes) -> list[Json]:
     """What the bytes may be: each format that would write exactly them, with what they say; user data is explained too."""
+    return _explained(data, _PROTOCOL | _USER_DATA)
+
+
+def _explained(data: bytes, formats: Mapping[str, _Format]) -> list[Json]:
     found = []
-    for name, (decode, encode, to_json) in _FORMATS.items():
+    for name, (decode, encode, to_json) in formats.items():
         try:
             value = decode(data)
             # A format that leaves bytes over, or changes some, is not the one that they were written in.
@@ -106,7 +111,8 @@ def explain_bytes(data: bytes) -> list[Json]:
             continue
         told = to_json(data)
         if told.get("user_data"):
-            told["user_data_may_be"] = explain_bytes(bytes.fromhex(told["user_data"]))
+            # Of an assignor. What looks like a subscription may look like an assignment too, whose user data may: no end to it.
+            told["user_data_may_be"] = _explained(bytes.fromhex(told["user_data"]), _USER_DATA)
         found.append({"format": name, **told})
     return found
 
@@ -314,7 +320,7 @@ def _copartitioned_json(data: bytes) -> Json:
     }
 
 
-_FORMATS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes], Callable[[bytes], Json]]]] = {
+_PROTOCOL: Final[dict[str, _Format]] = {
     "consumer protocol subscription": (
         lambda data: (decode_subscription(data), version_of(data)),
         lambda found: encode_subscription(*found),
@@ -325,6 +331,8 @@ _FORMATS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes], 
         lambda found: encode_assignment(*found),
         lambda data: {"version": version_of(data), **assignment_json(data)},
     ),
+}
+_USER_DATA: Final[dict[str, _Format]] = {
     "Streams SubscriptionInfo": (decode_subscription_info, encode_subscription_info, subscription_info_json),
     "Streams AssignmentInfo": (
         decode_assignment_info,

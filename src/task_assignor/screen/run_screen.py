@@ -37,6 +37,8 @@ from task_assignor.sdk.text import counted, duration, perhaps_inexact, printable
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
+_AROUND_TABLE = 7
+"""Lines of the live screen that are no rows of clients: one above them, four of the table, two below."""
 _NAMED = 4
 """How many clients a line names; of more it says the number."""
 _PIPED_STEPS = 5
@@ -250,7 +252,10 @@ class RunScreen:
         for column in ("active", "standby", "rows/s", "restored rows", "standby lag"):
             table.add_column(column, justify="right", overflow="fold")
         rates = self._rates(time.monotonic())
-        for client in sorted(self._attempts):
+        clients = sorted(self._attempts)
+        # What does not fit would be cut anyway, after all of it was drawn: of thousands that is all that Python does then.
+        shown = clients[: max(self._console.height - _AROUND_TABLE, 1)]
+        for client in shown:
             tasks = self._assignment.get(client, ClientTasks())
             here = client in self._present
             table.add_row(
@@ -262,8 +267,9 @@ class RunScreen:
                 f"{self._standby_lag.get(client, 0):,}" if here else "",
                 style="" if here else "red",
             )
-        restoring = [Text(f"restoring {self._restores.describe(time.monotonic())}")] if self._restores.left else []
-        return Group(line, table, *restoring)
+        below = [f"and {counted(len(clients) - len(shown), 'client')} more"] if len(shown) < len(clients) else []
+        below += [f"restoring {self._restores.describe(time.monotonic())}"] if self._restores.left else []
+        return Group(line, table, *map(Text, below))
 
 
 @attrs.define

@@ -232,6 +232,14 @@ def order_by(*keys: npt.NDArray[np.integer[Any] | np.bool_]) -> Int64Array:
     return np.arange(rows) if order is None else order
 
 
+def place_of(known: npt.NDArray[np.integer], wanted: int) -> int:
+    """The first row of an ascending column that holds the number or a greater one; its kind must be able to hold it.
+
+    A number of Python is one of 64 bits for numpy, which would copy all of a column of another kind for each search.
+    """
+    return int(known.searchsorted(known.dtype.type(wanted)))
+
+
 def rows_of(known: npt.NDArray[np.integer], wanted: npt.NDArray[np.integer]) -> Int64Array:
     """(M,) the row of each wanted number in an ascending column, the first if there are several; -1: it is not there."""
     if not len(known):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+import weakref
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self
 
 import attrs
@@ -178,6 +178,60 @@ class AssignmentColumns:
         return tuple(KafkaStreamsAssignment.of_columns(self, client) for client in range(len(self.state.clients)))
 
 
+class _Tasks(Mapping[TaskId, AssignedTask]):
+    """The tasks of one client at one moment, put in order only if somebody goes through them.
+
+    It shares the dict of the assignment until that changes: who asks after each change for their number, or for one of them,
+    would have all of them copied and sorted each time.
+    """
+
+    __slots__ = ("__weakref__", "_are_sorted", "_in_order", "_tasks")
+
+    def __init__(self, tasks: dict[TaskId, AssignedTask], *, are_sorted: bool) -> None:
+        self._tasks = tasks
+        self._are_sorted = are_sorted
+        self._in_order: dict[TaskId, AssignedTask] | None = None
+
+    def keep(self) -> None:
+        """The assignment is about to change; this stays as it is."""
+        self._tasks = dict(self._tasks) if self._in_order is None else self._in_order
+
+    def _ordered(self) -> dict[TaskId, AssignedTask]:
+        # A dict of its own in any case: somebody may go through it and change the assignment on the way.
+        if self._in_order is None:
+            self._in_order = (
+                # A copy of a dict hashes nothing.
+                dict(self._tasks)
+                if self._are_sorted
+                else {task.id: task for task in sorted(self._tasks.values(), key=_sort_key)}
+            )
+        return self._in_order
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._tasks
+
+    def __getitem__(self, task_id: TaskId) -> AssignedTask:
+        return self._tasks[task_id]
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter(self._ordered())
+
+    def keys(self) -> KeysView[TaskId]:
+        return self._ordered().keys()
+
+    def values(self) -> ValuesView[AssignedTask]:
+        return self._ordered().values()
+
+    def items(self) -> ItemsView[TaskId, AssignedTask]:
+        return self._ordered().items()
+
+    def __repr__(self) -> str:
+        return repr(self._ordered())
+
+
 class KafkaStreamsAssignment:
     """The tasks of one client: the one builder that changes (KIP-924, User APIs, `KafkaStreamsAssignment`).
 
@@ -185,7 +239,7 @@ class KafkaStreamsAssignment:
     task of the same id (and the other way round), and `remove_task` removes by id, whatever the role.
     """
 
-    __slots__ = ("_client", "_columns", "_deadline_ms", "_process_id", "_sorted", "_tasks")
+    __slots__ = ("_client", "_columns", "_deadline_ms", "_process_id", "_shown", "_tasks")
 
     def __init__(self, *_args: object, **_named: object) -> None:
         raise StateException(
@@ -211,8 +265,8 @@ class KafkaStreamsAssignment:
         self._deadline_ms = deadline_ms
         self._columns = columns
         self._client = client
-        # What `tasks` shows; never changed once it was shown, but made anew.
-        self._sorted: dict[TaskId, AssignedTask] | None = None
+        # What `tasks` shows; it never changes, but is made anew.
+        self._shown: _Tasks | None = None
 
     @classmethod
     def of(cls, process_id: ProcessId, assigned_tasks: Iterable[AssignedTask] = ()) -> Self:
@@ -275,14 +329,10 @@ class KafkaStreamsAssignment:
     @property
     def tasks(self) -> Mapping[TaskId, AssignedTask]:
         """Task id -> task in its role, sorted by task id. Read-only; later changes do not show in it."""
-        if self._sorted is None:
-            tasks = self._materialised()
-            if self._columns is not None:
-                # Made of columns they are in order; a copy of a dict hashes nothing.
-                self._sorted = dict(tasks)
-            else:
-                self._sorted = {task.id: task for task in sorted(tasks.values(), key=_sort_key)}
-        return MappingProxyType(self._sorted)
+        if self._shown is None:
+            # Made of columns they are in order.
+            self._shown = _Tasks(self._materialised(), are_sorted=self._columns is not None)
+        return self._shown
 
     def assign_task(self, task: AssignedTask) -> None:
         """Assign a task; if the client has it in the other role, the role is replaced.
@@ -291,8 +341,7 @@ class KafkaStreamsAssignment:
             StateException: not an `AssignedTask`.
         """
         _check_assigned(task)
-        self._materialised()[task.id] = task
-        self._columns = self._sorted = None
+        self._to_be_changed()[task.id] = task
 
     def remove_task(self, task: AssignedTask) -> None:
         """Remove a task, whatever its role, as Kafka does. Nothing happens if the client does not have it.
@@ -301,13 +350,23 @@ class KafkaStreamsAssignment:
             StateException: not an `AssignedTask`.
         """
         _check_assigned(task)
-        self._materialised().pop(task.id, None)
-        self._columns = self._sorted = None
+        self._to_be_changed().pop(task.id, None)
 
     @property
     def followup_rebalance_deadline_ms(self) -> int | None:
         """When the client shall trigger a rebalance, milliseconds since the epoch; None: not at all."""
         return self._deadline_ms
+
+    def _to_be_changed(self) -> dict[TaskId, AssignedTask]:
+        tasks = self._materialised()
+        if self._shown is not None:
+            shown, self._shown = weakref.ref(self._shown), None
+            # Does anybody else have it?
+            held = shown()
+            if held is not None:
+                held.keep()
+        self._columns = None
+        return tasks
 
     def _materialised(self) -> dict[TaskId, AssignedTask]:
         if self._tasks is None:

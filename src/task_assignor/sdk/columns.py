@@ -38,6 +38,7 @@ from task_assignor.sdk.arrays import (
     int32_column,
     int64_column,
     offsets_of,
+    place_of,
     read_only,
     rows_of,
 )
@@ -248,7 +249,7 @@ class TaskColumns:
         guess = start + task_id.partition
         if guess < stop and self.partition[guess] == task_id.partition:
             return guess
-        row = start + int(np.searchsorted(self.partition[start:stop], task_id.partition))
+        row = start + place_of(self.partition[start:stop], task_id.partition)
         return row if row < stop and self.partition[row] == task_id.partition else -1
 
     def partitions_of(self, task: int) -> slice:
@@ -507,7 +508,7 @@ class StateColumns:
             return None
         # One lag: arrays of one row would take most of the time.
         start, stop = int(self.lag_offsets[client]), int(self.lag_offsets[client + 1])
-        row = start + int(self.lags.task[start:stop].searchsorted(task))
+        row = start + place_of(self.lags.task[start:stop], task)
         if row < stop and self.lags.task[row] == task:
             return int(self.lags.lag[row])
         lag = int(self.tasks.end_offset_sum[task])

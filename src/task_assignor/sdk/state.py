@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 import attrs
 import numpy as np
 
+from task_assignor.sdk.arrays import place_of
 from task_assignor.sdk.checks import all_of, check_flag, strings
 from task_assignor.sdk.columns import MISSING, Role, StateColumns
 from task_assignor.sdk.configs import AssignmentConfigs
@@ -258,9 +259,8 @@ class KafkaStreamsState:
         names = columns.clients.consumers[self._client]
         if consumer_client_id not in names:
             return ()
-        first = int(np.searchsorted(columns.consumer_client, self._client))
-        consumer = first + names.index(consumer_client_id)
-        start, stop = np.searchsorted(columns.previous.consumer, [consumer, consumer + 1])
+        consumer = place_of(columns.consumer_client, self._client) + names.index(consumer_client_id)
+        start, stop = (place_of(columns.previous.consumer, each) for each in (consumer, consumer + 1))
         tasks = columns.previous.consumer_task[start:stop]
         lags = columns.lags_on(self._client, tasks)
         order = np.lexsort((tasks, lags))

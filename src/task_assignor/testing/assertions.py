@@ -131,15 +131,16 @@ def assert_deterministic(assignor: Assignor, state: ApplicationState, *, shuffle
     """
     whole_number("shuffles", shuffles, 0)
     answer = answer_of(assignor, state)
-    expected = _all_of(answer)
-    assert_same(expected, _all_of(answer_of(assignor, state)), "The same state a second time")
+    expected = answer_to_json(answer)
+    assert_same(expected, answer_to_json(answer_of(assignor, state)), "The same state a second time")
     for seed in range(shuffles):
-        other = _all_of(answer_of(assignor, shuffled(state, seed)))
+        other = answer_to_json(answer_of(assignor, shuffled(state, seed)))
         assert_same(expected, other, f"The same state, put together in another order (shuffled(state, {seed}))")
     return answer
 
 
-def _all_of(answer: TaskAssignment) -> list[dict[str, Any]]:
+def answer_to_json(answer: TaskAssignment) -> list[dict[str, Any]]:
+    """All that two answers are compared by, in their JSON form."""
     return [*assignment_to_json(answer), {"inexact": sorted(answer.inexact)}]
 
 

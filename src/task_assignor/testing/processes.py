@@ -18,7 +18,6 @@ from task_assignor.sdk import (
     ConfigException,
     StreamsConfig,
     TaskAssignor,
-    assignment_to_json,
     state_from_json,
     state_to_json,
 )
@@ -28,7 +27,7 @@ from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import shown
 from task_assignor.testing.answers import answer_of
 from task_assignor.testing.arguments import listed_values, number_from_0
-from task_assignor.testing.assertions import assert_same
+from task_assignor.testing.assertions import answer_to_json, assert_same
 
 _CHILD: Final = "TASK_ASSIGNOR_TESTING_CHILD"
 """Environment variable that is set in the processes that are started here."""
@@ -142,7 +141,7 @@ def _answers(
     assignor: type[TaskAssignor], documents: Iterable[dict[str, Any]], settings: Mapping[str, object]
 ) -> list[list[dict[str, Any]]]:
     config = StreamsConfig({**settings, "task.assignor.class": assignor})
-    return [assignment_to_json(answer_of(config.task_assignor, state_from_json(document))) for document in documents]
+    return [answer_to_json(answer_of(config.task_assignor, state_from_json(document))) for document in documents]
 
 
 def _load(module: str, name: str, file: str | None) -> type[TaskAssignor]:
