@@ -30,6 +30,8 @@ abstract class BridgeAssignor implements TaskAssignor {
 
     Settings settings;
     Metrics metrics;
+    /** Who decided, if not Kafka's default assignor or Python. */
+    private TaskAssignor given;
 
     static {
         LATER.allowCoreThreadTimeOut(true);
@@ -42,6 +44,17 @@ abstract class BridgeAssignor implements TaskAssignor {
 
     /** The assignment for a state; may fail in any way. */
     abstract Decision decide(ApplicationState application, State state) throws Exception;
+
+    /** What Java decides without the bridge. */
+    Decision ofJava(final ApplicationState application, final State state) throws Exception {
+        if (settings.javaClass.isEmpty()) {
+            return JavaDecision.ofDefault(state);
+        }
+        final TaskAssignor assignor = JavaDecision.given(settings);
+        final Decision decision = Decision.of(state, assignor.assign(application));
+        given = assignor;
+        return decision;
+    }
 
     /** Where states and decisions are recorded; null: nowhere. */
     Path recordDir() {
@@ -57,6 +70,10 @@ abstract class BridgeAssignor implements TaskAssignor {
         } catch (final Throwable failed) {
             if (failed instanceof VirtualMachineError && !(failed instanceof StackOverflowError)) {
                 throw (VirtualMachineError) failed;
+            }
+            if (failed instanceof InterruptedException) {
+                // Whoever wants this thread to end has not been heard yet.
+                Thread.currentThread().interrupt();
             }
             decision = keep(state, failed);
         }
@@ -144,6 +161,13 @@ abstract class BridgeAssignor implements TaskAssignor {
     @Override public void onAssignmentComputed(final GroupAssignment assignment, final GroupSubscription subscription, final AssignmentError error) {
         if (error != AssignmentError.NONE) {
             log.error("Kafka refuses the assignment: {}", error);
+        }
+        if (given != null) {
+            try {
+                given.onAssignmentComputed(assignment, subscription, error);
+            } catch (final RuntimeException failed) {
+                log.warn("{} failed when it was told of its assignment: {}", settings.javaClass, failed.toString());
+            }
         }
     }
 }

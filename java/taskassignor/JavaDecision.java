@@ -17,7 +17,6 @@ import org.apache.kafka.common.TopicPartitionInfo;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.processor.TaskId;
-import org.apache.kafka.streams.processor.assignment.ApplicationState;
 import org.apache.kafka.streams.processor.assignment.KafkaStreamsState;
 import org.apache.kafka.streams.processor.assignment.ProcessId;
 import org.apache.kafka.streams.processor.assignment.TaskAssignor;
@@ -39,18 +38,16 @@ import org.apache.kafka.streams.processor.internals.assignment.RackAwareTaskAssi
 final class JavaDecision {
     private JavaDecision() { }
 
-    static Decision of(final ApplicationState application, final State state, final Settings settings) throws Exception {
-        if (!settings.javaClass.isEmpty()) {
-            final ClassLoader loader = Thread.currentThread().getContextClassLoader();
-            final Class<?> found = Class.forName(settings.javaClass, true, loader == null ? JavaDecision.class.getClassLoader() : loader);
-            final TaskAssignor assignor = (TaskAssignor) found.getDeclaredConstructor().newInstance();
-            assignor.configure(settings.all);
-            return Decision.of(state, assignor.assign(application));
-        }
-        return ofDefault(state);
+    /** The class in python.task.assignor.java.class, made and configured as Kafka does it. */
+    static TaskAssignor given(final Settings settings) throws Exception {
+        final ClassLoader loader = Thread.currentThread().getContextClassLoader();
+        final Class<?> found = Class.forName(settings.javaClass, true, loader == null ? JavaDecision.class.getClassLoader() : loader);
+        final TaskAssignor assignor = (TaskAssignor) found.getDeclaredConstructor().newInstance();
+        assignor.configure(settings.all);
+        return assignor;
     }
 
-    private static Decision ofDefault(final State state) {
+    static Decision ofDefault(final State state) {
         final Map<ProcessId, ClientState> clients = new TreeMap<>();
         for (int client = 0; client < state.clients.length; client++) {
             final KafkaStreamsState one = state.clients[client];

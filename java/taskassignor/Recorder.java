@@ -12,9 +12,10 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
-import java.util.HashSet;
+import java.util.HashMap;
 import java.util.List;
-import java.util.Set;
+import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
@@ -24,7 +25,8 @@ import java.util.concurrent.atomic.AtomicLong;
 final class Recorder {
     private static final int OLDER = 3;
     private static final String[] NAMES = {"states", "decisions"};
-    private static final Set<Path> REPAIRED = new HashSet<>();
+    /** Bytes that this JVM has left: where there are others, another instance has written, and may have been killed at it. */
+    private static final Map<Path, Long> LEFT = new HashMap<>();
     private static final AtomicLong COUNT = new AtomicLong();
 
     private Recorder() { }
@@ -42,7 +44,7 @@ final class Recorder {
         // Other instances of the application may record into the same directory.
         try (FileChannel lock = FileChannel.open(dir.resolve(".lock"), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
              FileLock held = lock.lock()) {
-            if (REPAIRED.add(dir)) {
+            if (!Objects.equals(LEFT.get(dir), size(dir, 0))) {
                 repair(dir);
             }
             if (size(dir, 0) > 0 && size(dir, 0) + more > mostBytes / (OLDER + 1)) {
@@ -58,6 +60,7 @@ final class Recorder {
                 truncate(file(dir, "states", 0), before);
                 throw failed;
             }
+            LEFT.put(dir, size(dir, 0));
         }
     }
 

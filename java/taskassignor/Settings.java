@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -17,6 +18,8 @@ import org.slf4j.LoggerFactory;
  */
 final class Settings {
     static final String PREFIX = "python.task.assignor.";
+    private static final Set<String> NAMES = Set.of("address", "class", "command", "java.class", "on.failure", "record.dir",
+        "record.max.bytes", "retry.ms", "timeout.ms");
     private static final Logger log = LoggerFactory.getLogger("taskassignor");
 
     final Map<String, ?> all;
@@ -35,6 +38,8 @@ final class Settings {
 
     Settings(final Map<String, ?> all) {
         this.all = all;
+        all.keySet().stream().filter(key -> key.startsWith(PREFIX) && !NAMES.contains(key.substring(PREFIX.length()))).sorted()
+            .forEach(key -> log.warn("{} is not a setting of the bridge; it changes nothing.", key));
         final String id = text(all.get("application.id"), "");
         application = id.isEmpty() ? text(all.get("group.id"), "unknown") : id;
         assignor = text(all.get(PREFIX + "class"), "sticky");

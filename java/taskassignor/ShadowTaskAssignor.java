@@ -7,7 +7,7 @@ import org.apache.kafka.streams.processor.assignment.ApplicationState;
 /** Java decides as it would without the bridge; Python is asked afterwards, and how its answer differs is logged and counted. */
 public final class ShadowTaskAssignor extends BridgeAssignor {
     @Override Decision decide(final ApplicationState application, final State state) throws Exception {
-        final Decision java = JavaDecision.of(application, state, settings);
+        final Decision java = ofJava(application, state);
         later("ask Python", () -> compare(state, java));
         return java;
     }

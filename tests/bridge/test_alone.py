@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from task_assignor.bridge.keys import PREFIX, PYTHON_CLASS
+from task_assignor.bridge.keys import KEYS, PREFIX, PYTHON_CLASS, RECORDING_CLASS, SHADOW_CLASS
 from tests.kafka.fixtures import wait_until
 from tests.kafka.jars import JVM_OPTIONS, java_command
 from tests.processes import alive
@@ -47,20 +47,41 @@ class Dies(StickyTaskAssignor):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().assign(state)
 """
+BREAKS = """
+import fcntl, pathlib, time
+from task_assignor.builtin_assignors import StickyTaskAssignor
+
+folder, questions = pathlib.Path("records"), []
+
+class Breaks(StickyTaskAssignor):
+    def assign(self, state):
+        questions.append(state)
+        if len(questions) == 2:
+            while not (folder / "decisions.jsonl").exists():
+                time.sleep(0.01)
+            with (folder / ".lock").open("r+") as lock, (folder / "states.jsonl").open("a") as file:
+                fcntl.lockf(lock, fcntl.LOCK_EX)
+                file.write('{"id": "no decision"}\\n{"half')
+                file.flush()
+        return super().assign(state)
+"""
 
 
-def rebalance(java: str, folder: Path, *, shell: str = "", **settings: object) -> str:
+def rebalance(
+    java: str, folder: Path, *others: str, shell: str = "", chosen: str = PYTHON_CLASS, **settings: object
+) -> str:
     """Let a JVM with little memory decide some times; what it says. `settings` with underscores for dots."""
     command = [java_command(), *JVM_OPTIONS, "-Xmx48m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += ["-Dorg.slf4j.simpleLogger.log.taskassignor=info", "-cp", java, "BridgeBench", "100", "4", str(ROUNDS)]
     named = {"timeout_ms": 60_000, **settings}
     command += [f"{PREFIX}{key.replace('_', '.')}={value}" for key, value in named.items()]
-    command += ["session.timeout.ms=180000", PYTHON_CLASS]
+    command += ["session.timeout.ms=180000", *others, chosen]
     words = ["sh", "-c", f'{shell} exec "$@"', "sh", *command] if shell else command
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     # Every round had an assignment, of whomever, and no exception.
-    assert done.stderr.count("placed 100 tasks") + done.stderr.count("No assignment") == ROUNDS
+    if chosen == PYTHON_CLASS:
+        assert done.stderr.count("placed 100 tasks") + done.stderr.count("No assignment") == ROUNDS
     return done.stderr
 
 
@@ -139,6 +160,26 @@ def test_settings_that_cannot_be_are_said_and_replaced(java: str, tmp_path: Path
     assert "timeout.ms (soon) must be an integer" in said
 
 
+def test_settings_that_are_none_are_said(java: str, tmp_path: Path) -> None:
+    """Kafka's own line names those that are, too; `bridge check` was the only one to know."""
+    known = dict.fromkeys((key.removeprefix(PREFIX) for key in KEYS), "1000")
+    said = rebalance(java, tmp_path, **(known | {"command": NOBODY, "timeout_s": "5"}))
+    assert said.count("is not a setting of the bridge; it changes nothing") == ROUNDS
+    assert f"{PREFIX}timeout.s is not a setting of the bridge" in said
+
+
+def test_who_interrupts_the_thread_of_an_application_is_not_unheard(java: str, tmp_path: Path) -> None:
+    assert rebalance(java, tmp_path, "interrupt=yes", command=SERVE).count("\ninterrupted\n") == ROUNDS
+
+
+def test_an_assignor_in_java_is_told_what_became_of_its_assignment(java: str, tmp_path: Path) -> None:
+    """As without the bridge; it was asked, and heard no more. What it raises then does not end the thread."""
+    for chosen in (SHADOW_CLASS, RECORDING_CLASS):
+        said = rebalance(java, tmp_path, chosen=chosen, command=NOBODY, java_class="Listening", record_dir=tmp_path)
+        assert said.count("bench was told NONE") == ROUNDS
+        assert said.count("Listening failed when it was told of its assignment: ") == ROUNDS
+
+
 def test_what_a_killed_instance_left_half_written_is_deleted(java: str, tmp_path: Path) -> None:
     folder = tmp_path / "records"
     rebalance(java, tmp_path, command=NOBODY, record_dir=folder)
@@ -149,6 +190,17 @@ def test_what_a_killed_instance_left_half_written_is_deleted(java: str, tmp_path
     rebalance(java, tmp_path, command=NOBODY, record_dir=folder)
     assert len(recorded(folder)) == 2 * ROUNDS
     assert recorded(folder)[:ROUNDS] == before
+
+
+def test_what_another_instance_left_half_written_is_deleted_when_this_one_leads_again(
+    java: str, tmp_path: Path
+) -> None:
+    """Only what was there at the first state was looked at: from then on states stood beside others' decisions."""
+    folder = tmp_path / "records"
+    (tmp_path / "plug.py").write_text(BREAKS)
+    said = rebalance(java, tmp_path, command=SERVE, record_dir=folder, **{"class": "plug.Breaks"})
+    assert said.count("placed 100 tasks") == ROUNDS
+    assert len(recorded(folder)) == ROUNDS
 
 
 def test_a_full_disk_leaves_what_was_recorded_as_it_was(java: str, tmp_path: Path) -> None:

@@ -175,6 +175,11 @@ def test_a_wrapper_that_does_not_answer_is_waited_for_no_longer_than_its_time(tm
             "print('Activating x')",
             ["its answer begins with b'Activating x", "Its standard output is for answers only."],
         ),
+        # As an error of the bridge begins: all that was said was that a message is cut short.
+        (
+            r"sys.stdout.buffer.write(bytes.fromhex('000000020561'))",
+            [r"its answer begins with b'\x00\x00\x00\x02\x05a'"],
+        ),
     ],
 )
 def test_why_a_command_does_not_answer_is_said(tmp_path: Path, program: str, said: list[str]) -> None:

@@ -67,6 +67,15 @@ def test_a_question_says_all_that_java_knows() -> None:
     assert [len(of_first.tasks), len(of_second.tasks), of_second.followup_rebalance_deadline_ms] == [3, 1, 5_000]
 
 
+def test_a_port_that_cannot_be_is_no_reason_to_decide_nothing() -> None:
+    """One instance with such an `application.server`, which Kafka takes, and no rebalance of its group had an answer."""
+    there, strange = (wire.text_bytes("host") + int32(port) for port in (80, 99_999))
+    message = question()
+    assert there in message
+    clients = read(message.replace(there, strange)).state.kafka_streams_states(compute_task_lags=False)
+    assert [client.host_info for client in clients.values()] == [None, None]
+
+
 def test_the_answer_has_the_tasks_by_role_and_the_measures() -> None:
     request = read(question(java=True))
     assert request.java is not None

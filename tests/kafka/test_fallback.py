@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import queue
 import re
 import threading
 import types
@@ -40,6 +41,7 @@ from task_assignor.group.wire import (
 pytest.importorskip("kafka")
 fallback = pytest.importorskip("task_assignor.kafka.fallback")
 consumer_plugin = pytest.importorskip("task_assignor.kafka.consumer_plugin")
+group_plugin = pytest.importorskip("task_assignor.kafka.plugin")
 
 
 def keep_and_place_orphans(topics: GroupTopics, members: list[ConsumerMember]) -> dict[str, list[TopicPartition]]:
@@ -412,6 +414,43 @@ def test_whatever_an_assignor_does_with_what_it_is_given_every_partition_is_read
     read = {name: [each.partition for each in given.partitions] for name, given in found.items()}
     assert read == {"m0": [0, 3], "m1": [1], "m2": [2]}
     assert said in "".join(plugin.failures)
+
+
+def test_what_was_asked_for_while_a_consumer_joins_is_asked_for_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its next poll came later than that, kafka-python forgot it, and the assignor was not asked again."""
+
+    class Fails(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            raise ValueError("not now")
+
+    monkeypatch.setattr(group_plugin, "RETRY_S", 0.0)
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Fails())
+    plugin.rejoin_by(lambda: asked.put("joins"))
+    plugin.tell()
+    given = plugin.answer(GroupTopics({"a": 1}), [ConsumerMember("m", ("a",))])["m"]
+    asked.get(timeout=60)
+    plugin.take(given, 1)
+    asked.get(timeout=60)
+    plugin.tell()
+    plugin.take(given, 2)
+    assert asked.empty()
+
+
+def test_a_group_has_an_answer_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As at the limit of a container: the leader's poll raised, and nobody had anything."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(RoundRobinAssignor())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    given = plugin.answer(GroupTopics({"a": 2}), [ConsumerMember("m", ("a",))])["m"]
+    assert [each.partition for each in given.partitions] == [0, 1]
+    assert "failed with RuntimeError: can't start new thread" in plugin.failures[0]
+    assert "No rebalance is planned for later: RuntimeError: can't start new thread" in caplog.text
 
 
 def test_the_last_hundred_failures_are_kept() -> None:

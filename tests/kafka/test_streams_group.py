@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 
@@ -252,6 +253,10 @@ ONE = [SubTopologyShape("one", ("clicks",))]
             None,
             r"main.consumer.heartbeat.interval.ms \(10000\) must be less than consumer.session.timeout.ms \(9000\)",
         ),
+        *(
+            (ONE, {"replication.factor": wrong}, None, rf"replication.factor \('?{wrong}'?\) must be an int")
+            for wrong in ("many", 2**15)
+        ),
         (ONE, {"consumer.session.timeout.ms": "soon"}, None, r"consumer.session.timeout.ms \('soon'\) must be an int"),
         *(
             (ONE, {}, wrong, r"^The group_instance_id \(.*\) must be 1 to 249 characters out of a-z.*; or None\.$")
@@ -293,9 +298,45 @@ def test_a_leader_that_was_closed_does_not_lead_again_without_a_word() -> None:
     leader.close()
     with pytest.raises(room.GroupStateException, match=r"has left it\. Maybe make another one"), leader:
         pass
+    leader._thread = threading.Thread(target=lambda: None)
+    leader._thread.start()
+    leader.wait(float("inf"))
     for wrong in ("1", -1, float("nan")):
         with pytest.raises(ConfigException, match=r"The timeout_s \(.*\) must be a number of seconds, or None"):
             leader.wait(wrong)
+
+
+def test_a_leader_that_is_given_up_while_it_joins_does_not_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a notebook: nobody could end it any more."""
+    config = StreamsConfig({"application.id": "shop", "bootstrap.servers": "127.0.0.1:1"})
+    leader = room.StreamsGroupLeader(config, ONE)
+    monkeypatch.setattr(leader._plugin, "look_up", lambda **_: None)
+    monkeypatch.setattr(leader, "_lead", leader._stopping.wait)
+
+    def interrupt(_: float) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(leader._joined, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt), leader:
+        pass
+    assert not leader._thread.is_alive()
+
+
+def test_a_leader_that_cannot_say_that_it_has_left_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is no error of Kafka's its thread died, and whoever started it waited for five minutes and a half."""
+    streams_group = pytest.importorskip("task_assignor.kafka.streams_group")
+
+    def refuse(**_: object) -> NoReturn:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(streams_group, "KafkaAdminClient", refuse)
+    monkeypatch.setattr(streams_group, "KafkaConsumer", refuse)
+    monkeypatch.setattr(streams_group, "_JOIN_S", 30)
+    config = StreamsConfig({"application.id": "shop", "bootstrap.servers": "127.0.0.1:1"})
+    leader = room.StreamsGroupLeader(config, ONE, group_instance_id="leader")
+    monkeypatch.setattr(leader._plugin, "look_up", lambda **_: None)
+    with pytest.raises(room.GroupStateException, match="too many open files"), leader:
+        pass
 
 
 def test_a_session_that_brokers_do_not_allow_is_told_with_the_value(

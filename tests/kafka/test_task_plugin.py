@@ -32,9 +32,11 @@ from task_assignor.group.consumers import ConsumerMember, GroupTopics
 from task_assignor.group.wire import (
     NO_REBALANCE,
     AssignmentInfo,
+    SubscriptionInfo,
     decode_assignment_info,
     encode_assignment,
     encode_assignment_info,
+    encode_subscription_info,
 )
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
@@ -245,6 +247,27 @@ def test_a_cluster_that_does_not_answer_is_named_and_not_the_assignor() -> None:
     (failure,) = plugin.failures
     assert failure.startswith("Cannot connect at 127.0.0.1:1: ")
     plugin.tell()
+
+
+def test_what_the_leader_tells_in_place_of_tasks_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Its members had nothing from then on, and only `failures` had a word of it."""
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+    config = StreamsConfig({"application.id": "app", "bootstrap.servers": "localhost:1"})
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, [SubTopologyShape("plain", ("clicks",))], process)
+    asks = encode_subscription_info(SubscriptionInfo(process, error_code=4))
+    given = plugin.answer(GroupTopics({"clicks": 2}), [ConsumerMember("a", ("clicks",), asks)])["a"]
+    for generation, data in enumerate([given.user_data, b"??"]):
+        assignment = encode_assignment(Assignment((), data))
+        plugin.on_assignment(ConsumerProtocolAssignment.decode(assignment), generation)
+    plugin.tell()
+    assert [record.getMessage() for record in caplog.records] == plugin.failures
+    assert [said.partition(":")[0] for said in plugin.failures] == [
+        "A client asked to shut the application down. All members are told so, and get nothing.",
+        "The leader of the group answered with the error code 4.",
+        "What the leader sent cannot be read",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ def test_nodes_may_have_blanks_in_their_names() -> None:
         ('{"clients": []}', "must be what Kafka Streams prints"),
         (DESCRIPTION.encode(), "must be what Kafka Streams prints"),
         ("Sub-topology: 0\n Source: S (topics: click.*)\n", "reads all topics that match 'click.*'"),
+        # It was `max() arg is an empty sequence` where the state of a group was made of it.
+        (DESCRIPTION[: DESCRIPTION.rindex("    Source")], "says none for 2. Maybe it is cut off."),
     ],
 )
 def test_what_is_no_description_is_refused(text: str | bytes, said: str) -> None:

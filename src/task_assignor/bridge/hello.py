@@ -78,10 +78,11 @@ def say_hello(whom: str | Sequence[str], assignor: str, timeout_s: float) -> Hel
                 # Of what is no message as much as is there already: it is shown.
                 reply = end.source.read(length) if length <= _LONGEST_REPLY else end.source.read1(_SHOWN_BYTES)
             took_s = time.monotonic() - start
-            if reply[:1] == bytes([wire.WELCOME]):
-                return Hello(wire.welcome_version(reply), took_s)
-            if reply[:1] == bytes([wire.ERROR]):
-                raise HelloException(wire.error_text(reply))
+            with suppress(wire.WireException):
+                if reply[:1] == bytes([wire.WELCOME]):
+                    return Hello(wire.welcome_version(reply), took_s)
+                if reply[:1] == bytes([wire.ERROR]):
+                    raise HelloException(wire.error_text(reply))
             raise HelloException(end.why_not(begin + reply))
     except (OSError, ValueError) as error:
         raise HelloException(f"nobody answers ({error}).") from error

@@ -34,7 +34,8 @@ _SUBSCRIPTION_VERSION: Final = 3
 RETRY_S: Final = 60.0
 _KEPT_FAILURES: Final = 100
 """A consumer that leads its group for months may fail once a minute."""
-_LONGEST_S: Final = threading.TIMEOUT_MAX / 2
+LONGEST_S: Final = threading.TIMEOUT_MAX / 2
+"""Clocks take no longer time."""
 _MOST_OF_SESSION: Final = 2 / 3
 """Brokers expel a leader that answers later than its session lasts, and the next one would take as long."""
 
@@ -62,6 +63,8 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         self._consumer: KafkaConsumer | None = None
         self._ask_to_rejoin: Callable[[], object] | None = None
         self._timer: threading.Timer | None = None
+        self._has_asked = False
+        """For a rebalance, since this consumer began to join."""
         self._given = Assignment()
         self._rests_until_s = 0.0
         """The assignor, after it did not answer: seconds since the epoch."""
@@ -189,11 +192,15 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
     def tell(self) -> bytes | None:
         """What this consumer says of itself to its assignor, as it joins; a rebalance that was planned is dropped."""
         self._cancel_rebalance()
+        self._has_asked = False
         return self._user_data()
 
     def take(self, assignment: Assignment, generation: int) -> None:
         """Remember what was given, for the next time."""
         self._given, self.generation = assignment, generation
+        if self._has_asked:
+            # kafka-python forgets it at the end of a join, which is the next poll, however much later that is.
+            self._rejoin()
 
     def answer(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
         """What the members get, in time. Raises nothing but what `_last_resort` does.
@@ -251,9 +258,15 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         """Let the consumer join anew at its first poll after a time, seconds since the epoch; another rebalance before drops it."""
         self._cancel_rebalance()
         # Who reckons in other units may mean a time that no clock has.
-        self._timer = threading.Timer(min(max(when_s - time.time(), 0), _LONGEST_S), self._rejoin)
-        self._timer.daemon = True
-        self._timer.start()
+        timer = threading.Timer(min(max(when_s - time.time(), 0), LONGEST_S), self._rejoin)
+        timer.daemon = True
+        try:
+            timer.start()
+        except RuntimeError as error:
+            # The group still gets an answer, and whatever rebalance comes next asks the assignor.
+            _log.warning("No rebalance is planned for later: %s", failure(error))
+        else:
+            self._timer = timer
 
     def _note_failure(self, error: BaseException, orphans: str) -> None:
         what = f"The {self._decider} {error}" if isinstance(error, GivenUpError) else self._what_failed(error)
@@ -274,6 +287,10 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
     def _what_failed(self, error: BaseException) -> str:
         return f"The {self._decider} failed with {failure(error)}"
 
+    def _warn(self, sentence: str) -> None:
+        self._keep_failure(sentence)
+        _log.warning("%s", sentence)
+
     def _keep_failure(self, sentence: str) -> None:
         self.failures.append(sentence)
         del self.failures[:-_KEPT_FAILURES]
@@ -284,7 +301,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
             self._timer = None
 
     def _rejoin(self) -> None:
-        self._rests_until_s = 0.0
+        self._rests_until_s, self._has_asked = 0.0, True
         if self._ask_to_rejoin is not None:
             self._ask_to_rejoin()
 

@@ -18,7 +18,6 @@ from kafka.errors import (
     GroupAuthorizationFailedError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
-    KafkaError,
 )
 
 from task_assignor.group import GroupException, SubTopologyShape
@@ -29,6 +28,7 @@ from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import LEADER_TAG, STREAMS_ASSIGNOR
 from task_assignor.kafka.joins import raise_if_fenced
+from task_assignor.kafka.plugin import LONGEST_S
 from task_assignor.kafka.streams_plugin import StreamsPlugin, checked_config, streams_member
 from task_assignor.sdk import Assignment, ConfigException, ConfigProblem, ProcessId, StreamsConfig
 from task_assignor.sdk.config_keys import numbers_given
@@ -134,7 +134,13 @@ class StreamsGroupLeader:
         self._plugin.look_up(creates=False)
         self._thread = threading.Thread(target=self._run, name="task-assignor-leader", daemon=True)
         self._thread.start()
-        if not self._joined.wait(_JOIN_S):
+        try:
+            has_ended = self._joined.wait(_JOIN_S)
+        except BaseException:
+            # Ctrl-C: nobody would end it, and it would go on to lead.
+            self.close()
+            raise
+        if not has_ended:
             self.close()
             self._reason = f"The group {self._group!r} did not let it join within {_JOIN_S} s."
         if self._reason:
@@ -156,7 +162,7 @@ class StreamsGroupLeader:
         if not (timeout_s is None or (isinstance(timeout_s, int | float) and timeout_s >= 0)):
             raise ConfigException(f"The timeout_s ({shown(timeout_s)}) must be a number of seconds, or None.")
         if self._thread is not None:
-            self._thread.join(timeout_s)
+            self._thread.join(None if timeout_s is None else min(timeout_s, LONGEST_S))
         if self._reason:
             raise GroupStateException(self._reason)
 
@@ -220,8 +226,8 @@ class StreamsGroupLeader:
                 admin.remove_group_members(self._group, [MemberToRemove(group_instance_id=self._instance)])
             finally:
                 admin.close()
-        except KafkaError as error:
-            _log.warning("The group learns that %r is gone when its session ends: %s", self._instance, error)
+        except Exception as error:  # noqa: BLE001  (it has ended, whatever this says)
+            _log.warning("The group learns that %r is gone when its session ends: %s", self._instance, failure(error))
 
 
 class _LeaderPlugin(StreamsPlugin):

@@ -29,6 +29,7 @@ from task_assignor.kafka.plugin import GroupPlugin
 from task_assignor.sdk import (
     Assignment,
     ConfigException,
+    ConfigKey,
     ProcessId,
     StreamsConfig,
     StreamsException,
@@ -36,10 +37,12 @@ from task_assignor.sdk import (
     TaskAssignor,
     TopicPartition,
 )
+from task_assignor.sdk.config_def import given_value
 from task_assignor.sdk.text import shown
 
-_CHANGELOG: Final = "-changelog"
 _TOPIC_PREFIX: Final = "topic."
+_REPLICATION: Final = ConfigKey(name="replication.factor", type="int", default=-1, minimum=-1, maximum=2**15 - 1)
+"""-1: what the brokers have by default."""
 # As Kafka Streams makes them: nothing of a repartition topic goes before it was read.
 _CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact"}
 _REPARTITION_SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -125,6 +128,8 @@ class StreamsPlugin(GroupPlugin):
         self._leader = self._leader_of(config.task_assignor)
         self._emergency = self._leader_of(FallbackPriorTaskAssignor)
         self._settings = ClientSettings.of(config.originals) if self._needs_cluster else None
+        # What is wrong is said now, and not when a topic is to be created.
+        self._replicas = given_value(_REPLICATION, config.originals)
         self._facts: TopicFacts | None = None
         self._subscriptions = 0
         self._sent = SubscriptionInfo(process_id)
@@ -200,7 +205,7 @@ class StreamsPlugin(GroupPlugin):
             found, facts.counts, facts.end_offsets, now_ms, facts.racks, retry_ms=retry_ms, others=others
         )
         if rebalance.error:
-            self._keep_failure(rebalance.error)
+            self._warn(f"{rebalance.error} All members are told so, and get nothing.")
         self.last = rebalance
         return nothing | rebalance.to_assignments()
 
@@ -242,12 +247,11 @@ class StreamsPlugin(GroupPlugin):
     def _create(self, topics: Mapping[str, int], settings: ClientSettings) -> None:
         given = self._config.originals
         own = {key.removeprefix(_TOPIC_PREFIX): str(given[key]) for key in given if key.startswith(_TOPIC_PREFIX)}
-        replicas = int(str(given.get("replication.factor", -1)))
         admin = KafkaAdminClient(**settings.for_kafka_python())
         try:
             for topic, partitions in sorted(topics.items()):
-                usual = _CHANGELOG_SETTINGS if topic.endswith(_CHANGELOG) else _REPARTITION_SETTINGS
-                made = NewTopic(topic, partitions, replicas, topic_configs=usual | own)
+                usual = _REPARTITION_SETTINGS if topic in self._all_sources else _CHANGELOG_SETTINGS
+                made = NewTopic(topic, partitions, self._replicas, topic_configs=usual | own)
                 (answer,) = admin.create_topics([made], raise_errors=False)["topics"]
                 error = for_code(answer["error_code"])
                 # Another leader may have been quicker.

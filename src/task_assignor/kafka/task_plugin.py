@@ -108,7 +108,7 @@ class TaskAssignorPlugin(StreamsPlugin):
         due_ms = NO_REBALANCE if info is None else followup_ms(info, self._sent)
         if info is not None and info.err_code:
             # KIP-924 has members try again; nothing is given to anybody until then.
-            self._keep_failure(f"The leader of the group answered with the error code {info.err_code}.")
+            self._warn(f"The leader of the group answered with the error code {info.err_code}.")
             due_ms = int((time.time() + RETRY_S) * 1000)
         asked_ms = None if due_ms == NO_REBALANCE else due_ms
         when_ms = self._followups.due_ms(asked_ms, int(time.time() * 1000))
@@ -127,7 +127,7 @@ class TaskAssignorPlugin(StreamsPlugin):
         try:
             return decode_assignment_info(data)
         except WireFormatException as error:
-            self._keep_failure(f"What the leader sent cannot be read: {error}")
+            self._warn(f"What the leader sent cannot be read: {error}")
             return None
 
     def _last_given(self) -> dict[TaskId, int]:
@@ -168,17 +168,13 @@ class TaskAssignorPlugin(StreamsPlugin):
             try:
                 client = streams_member(member)
             except WireFormatException as error:
-                self._leave_out(f"What the member {member.member_id} says cannot be read, so it gets nothing: {error}")
+                self._warn(f"What the member {member.member_id} says cannot be read, so it gets nothing: {error}")
             else:
                 if unread:
-                    self._leave_out(
+                    self._warn(
                         f"The member {member.member_id} does not subscribe to {listed(unread)}, which the topology of the "
                         "leader reads, so it gets nothing. Maybe it is of another version."
                     )
                 else:
                     found.append(client)
         return found
-
-    def _leave_out(self, why: str) -> None:
-        self._keep_failure(why)
-        _log.warning("%s", why)

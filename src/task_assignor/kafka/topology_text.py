@@ -41,7 +41,7 @@ def parse_topology(text: str) -> list[DescribedSubTopology]:
     """The sub-topologies of a description, by number; sub-topologies of global stores make no tasks and are left out.
 
     Raises:
-        GroupStateException: the text is no description, or a source reads topics by a pattern.
+        GroupStateException: the text is no description, a source reads topics by a pattern, or a sub-topology reads none.
     """
     if not isinstance(text, str):
         raise _no_description(text)
@@ -60,6 +60,11 @@ def parse_topology(text: str) -> list[DescribedSubTopology]:
             current[2].append(match[1].strip())
     if not found:
         raise _no_description(text.strip())
+    without = [str(number) for number, (sources, _, _) in sorted(found.items()) if not sources]
+    if without:
+        raise GroupStateException(
+            f"The topology must say which topics each sub-topology reads, but says none for {listed(without)}. Maybe it is cut off."
+        )
     return [
         DescribedSubTopology(number, *(tuple(dict.fromkeys(names)) for names in lists))
         for number, lists in sorted(found.items())

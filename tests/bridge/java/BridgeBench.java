@@ -14,6 +14,8 @@ import java.util.TreeSet;
 import java.util.UUID;
 import javax.management.MBeanServer;
 import javax.management.ObjectName;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.GroupAssignment;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.GroupSubscription;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.assignment.ApplicationState;
@@ -21,6 +23,7 @@ import org.apache.kafka.streams.processor.assignment.AssignmentConfigs;
 import org.apache.kafka.streams.processor.assignment.KafkaStreamsState;
 import org.apache.kafka.streams.processor.assignment.ProcessId;
 import org.apache.kafka.streams.processor.assignment.TaskAssignor;
+import org.apache.kafka.streams.processor.assignment.TaskAssignor.AssignmentError;
 import org.apache.kafka.streams.processor.assignment.TaskInfo;
 import org.apache.kafka.streams.processor.assignment.TaskTopicPartition;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultKafkaStreamsState;
@@ -29,7 +32,7 @@ import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskTopicP
 
 /**
  * How long assignors take for the same made-up state in Kafka's own objects, one after the other in one JVM. Arguments:
- * tasks, clients, rounds, key=value settings, and the classes. One line per class: name, first call, median and least of the rest, in milliseconds.
+ * tasks, clients, rounds, key=value settings (interrupt: of this thread), and the classes. One line per class: name, first call, median and least of the rest, in milliseconds.
  *
  * Every task has two source partitions and a changelog; one client is new; every client holds state of two in
  * clients + 1 tasks and is behind by the whole changelog of the others, as in a running application. It ends when all
@@ -55,9 +58,16 @@ public final class BridgeBench {
             for (int round = 0; round < rounds; round++) {
                 final TaskAssignor assignor = (TaskAssignor) Class.forName(argument).getDeclaredConstructor().newInstance();
                 assignor.configure(settings);
+                if (settings.containsKey("interrupt")) {
+                    Thread.currentThread().interrupt();
+                }
                 final long start = System.nanoTime();
                 assignor.assign(state);
                 ms[round] = (System.nanoTime() - start) / 1e6;
+                assignor.onAssignmentComputed(new GroupAssignment(Map.of()), new GroupSubscription(Map.of()), AssignmentError.NONE);
+                if (Thread.interrupted()) {
+                    System.err.println("interrupted");
+                }
             }
             final double first = ms[0];
             Arrays.sort(ms, Math.min(1, rounds - 1), rounds);

@@ -79,7 +79,7 @@ final class Questions {
             case "bridge_java" -> {
                 final State numbered = new State(state);
                 try {
-                    placements(reply, JavaDecision.of(state, numbered, new Settings(Map.of())).toKafka(numbered).assignment());
+                    placements(reply, JavaDecision.ofDefault(numbered).toKafka(numbered).assignment());
                 } catch (final RuntimeException failed) {
                     throw failed;
                 } catch (final Exception failed) {
