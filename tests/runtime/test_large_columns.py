@@ -12,6 +12,7 @@ from task_assignor.runtime.arrow.dictionaries import decoded, in_one_piece
 from task_assignor.runtime.arrow.frames import taken
 from task_assignor.runtime.processors import matching
 from task_assignor.runtime.processors.matching import TimedRows
+from task_assignor.runtime.storage import content
 
 NULLS = 2**30
 LIST = pa.ListArray.from_arrays(pa.array([0, NULLS], pa.int32()), pa.nulls(NULLS))
@@ -24,6 +25,11 @@ def test_rows_are_in_as_few_pieces_as_arrow_has_room_for() -> None:
     assert found.equals(LARGE)
     assert [column.num_chunks for column in found.columns] == [1, 3, 1]
     assert in_one_piece(found[:1]).column("l").num_chunks == 1
+
+
+def test_files_are_written_of_rows_that_are_in_several_pieces() -> None:
+    """The next step of an output failed where the rows had been put together."""
+    assert [found.column("l").num_chunks for found in content._in_chunks([LARGE[:2], LARGE[2:]], 1)] == [2, 1]
 
 
 def test_rows_that_wait_for_a_partner_may_be_large() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime import partitions_of
+from task_assignor.runtime.arrow.dictionaries import combined
 from task_assignor.runtime.arrow.frames import taken
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage import Storage, check_sealed, corrupt, seal_of, storage_at
@@ -68,7 +69,7 @@ class Shuffle:
         starts: list[tuple[int, ...]] = []
         for table in self._chunks(batches):
             order, bounds = self._order(table)
-            table = taken(table, pa.array(order)).combine_chunks()
+            table = combined(taken(table, pa.array(order)))
             sink = pa.BufferOutputStream()
             ends = [0]
             for low, high in pairwise(bounds):

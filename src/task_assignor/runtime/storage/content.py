@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from task_assignor.runtime.arrow.dictionaries import reencoded, retyped
+from task_assignor.runtime.arrow.dictionaries import combined, reencoded, retyped
 from task_assignor.runtime.arrow.frames import no_rows
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.encoding import decode, encode
@@ -119,11 +119,11 @@ def _in_chunks(tables: Iterable[pa.Table], least: int | None) -> Iterator[pa.Tab
         held.append(table)
         size += table.nbytes
         if least is not None and size >= least:
-            yield pa.concat_tables(held).combine_chunks()
+            yield combined(pa.concat_tables(held))
             held, size = [], 0
     if held:
         whole = pa.concat_tables(held)
-        yield reencoded(whole) if least is None else whole.combine_chunks()
+        yield reencoded(whole) if least is None else combined(whole)
 
 
 def open_arrow(
