@@ -220,6 +220,28 @@ def test_of_many_clients_those_are_shown_for_whom_there_is_room() -> None:
     assert "and 1 client more" in file.getvalue()
 
 
+def test_of_a_thousand_clients_a_rebalance_and_the_rates_are_told_in_short() -> None:
+    """All of them were drawn at each rebalance, and all their rates in one line each minute."""
+    names = [f"client-{number:03}" for number in range(1_000)]
+    before = {name: ClientTasks((TaskId(0, number),)) for number, name in enumerate(names)}
+    after = {name: before[name] for name in names[:-1]}
+    after[names[-2]] = ClientTasks((TaskId(0, 998), TaskId(0, 999)))
+    rates = dict.fromkeys(names[1:], 10) | {names[0]: 2_000}
+
+    lines = shown(
+        *(joined(name, 1) for name in names),
+        Rebalanced(1, "1,000 clients are there", before),
+        Rebalanced(2, "client-999 lost", after),
+        BatchesCommitted(0, 2, {}, 11_990, 10, rates, 0.1, 0),
+    )
+
+    tables = lines[1_000:]
+    assert len([line for line in tables if "client-0" in line]) == 40 + 39
+    assert any("0_999 from client-999" in line for line in tables), "to whom tasks came is shown"
+    assert [line.split(";")[0] for line in tables if "more" in line] == [f"and {n} clients more" for n in (960, 959)]
+    assert lines[-1] == "100% of the rows, commit 0: 48k rows/s (1,000 clients, each 40 to 8k)"
+
+
 def test_an_assignment_that_is_kept_and_a_failure_are_said() -> None:
     lines = shown(
         Rebalanced(1, "a reason", {"a": ClientTasks(TASKS)}, kept="the assignor asked for a retry"),

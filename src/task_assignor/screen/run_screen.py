@@ -41,6 +41,8 @@ _AROUND_TABLE = 7
 """Lines of the live screen that are no rows of clients: one above them, four of the table, two below."""
 _NAMED = 4
 """How many clients a line names; of more it says the number."""
+_ROWS = 40
+"""How many clients the table of an assignment shows: a thousand would push what came before it off every screen."""
 _PIPED_STEPS = 5
 """Lines about progress where there is no live table."""
 _PIPED_EVERY_S = 60.0
@@ -212,9 +214,9 @@ class RunScreen:
             self._told = now
             self._next_step = self._processed * _PIPED_STEPS // total + 1
             rates = self._rates(now)
-            clients = ", ".join(f"{client} {_thousands(rate)}" for client, rate in sorted(rates.items()))
             self.say(
-                f"{self._processed / total:4.0%} of the rows, commit {event.commit}: {_thousands(sum(rates.values()))} rows/s ({clients})"
+                f"{self._processed / total:4.0%} of the rows, commit {event.commit}: "
+                f"{_thousands(sum(rates.values()))} rows/s ({_rates_line(rates)})"
             )
 
     def _rates(self, now: float) -> dict[str, float]:
@@ -226,14 +228,27 @@ class RunScreen:
         return {client: rows[client] / since for client in self._attempts}
 
     def _assignment_table(self, moves: Sequence[_Move]) -> Table:
-        table = Table(title=f"The assignment, generation {self._generation}", title_justify="left", show_lines=True)
-        came = [move for move in moves if move.source]
+        """The clients and their tasks; of many clients those to which tasks came, and as many others as there is room for."""
+        came: dict[str, list[str]] = {}
+        for move in moves:
+            if move.source:
+                came.setdefault(move.target, []).append(str(move))
+        clients = sorted(self._assignment, key=lambda client: (client not in came, client))[:_ROWS]
+        left = len(self._assignment) - len(clients)
+        more = f"and {counted(left, 'client')} more; `task-assignor inspect-run` shows all" if left else None
+        table = Table(
+            title=f"The assignment, generation {self._generation}",
+            caption=more,
+            title_justify="left",
+            caption_justify="left",
+            show_lines=True,
+        )
         for column in ("client", "active tasks", "standby tasks", *(("came here from, and why",) if came else ())):
             table.add_column(column, overflow="fold")
-        for client, tasks in sorted(self._assignment.items()):
+        for client in sorted(clients):
+            tasks = self._assignment[client]
             row = [f"{client}\n{_short(self._attempts.get(client, ''))}", ranges(tasks.active), ranges(tasks.standby)]
-            if came:
-                row.append("\n".join(str(move) for move in came if move.target == client) or "-")
+            row += ["\n".join(came.get(client, ["-"]))] if came else []
             table.add_row(*(Text(printable_lines(cell)) for cell in row))
         return table
 
@@ -374,6 +389,14 @@ def _summary(moves: Iterable[_Move]) -> str:
     parts = [f"{number} because {because}" for because, number in sorted(counts.items())]
     parts += [f"{others} {'more ' if parts else ''}that the assignor placed anew"] if others else []
     return f"{counted(counts.total() + others, 'active task')} moved: {', '.join(parts)}"
+
+
+def _rates_line(rates: Mapping[str, float]) -> str:
+    """Rows per second of every client; of many clients the least and the most."""
+    if len(rates) > _NAMED:
+        least, most = min(rates.values()), max(rates.values())
+        return f"{counted(len(rates), 'client')}, each {_thousands(least)} to {_thousands(most)}"
+    return ", ".join(f"{client} {_thousands(rate)}" for client, rate in sorted(rates.items()))
 
 
 def _thousands(rate: float) -> str:
