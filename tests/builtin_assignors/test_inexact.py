@@ -112,6 +112,16 @@ def test_very_many_claims_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HighAvailabilityTaskAssignor().assign(claimed_by_all()).inexact == frozenset()
 
 
+def test_very_many_states_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has had a task, so no claims are too many; but all clients have the state of all."""
+    names = [f"0_{number}" for number in range(12)]
+    state = a_state(stateful_tasks(0, 12), [a_client(number, standby=names) for number in (1, 2, 3)])
+    assert StickyTaskAssignor().assign(state).inexact == frozenset()
+    monkeypatch.setattr(actives, "MOST_CHOICES", 1)
+
+    assert StickyTaskAssignor().assign(state).inexact == {Goal.ACTIVE_STATE, Goal.ACTIVE_LEAST_BEHIND}
+
+
 def test_very_many_join_groups_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     state = a_state([*stateful_tasks(0, 5), *stateful_tasks(1, 4)], 3)
     assert StreamJoinTaskAssignor().assign(state).inexact == frozenset()
