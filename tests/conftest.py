@@ -104,10 +104,21 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return f"{val[:_LONGEST_NAME]}... ({len(val)})" if isinstance(val, str) and len(val) > _LONGEST_NAME else None
 
 
-def pytest_collection_finish() -> None:
-    """What is there now stays until the end: the collector shall not look through some 700 MB again and again."""
+def _keep_what_is_there() -> None:
+    """What is there now stays until the end: the collector shall not look through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Some 700 MB of modules and tests."""
+    _keep_what_is_there()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _keep_what_other_modules_left() -> None:
+    """Recorded answers, for example: by and by a million objects, at which each full collection looked for a second."""
+    _keep_what_is_there()
 
 
 def _missing_for_jvm() -> list[str]:
