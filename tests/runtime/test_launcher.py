@@ -585,5 +585,6 @@ def test_a_heartbeat_process_that_was_killed_and_does_not_end_is_not_waited_for(
 
     heartbeats = heartbeat.HeartbeatProcess.__new__(heartbeat.HeartbeatProcess)
     heartbeats._process = Held()  # type: ignore[assignment]
+    heartbeats._channel = SimpleNamespace(release=bool)  # type: ignore[assignment]
     heartbeats.end()
     assert "The heartbeat process 7 was killed and has not ended within 5 s" in caplog.text

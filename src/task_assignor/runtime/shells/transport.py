@@ -135,10 +135,15 @@ class Channel(Generic[T]):
         """The connection's descriptor, for a process that shall inherit it."""
         return self._sock.fileno()
 
-    def forget(self) -> None:
-        """Close what this process has of it; a process that has inherited the connection keeps it."""
-        self._sock.close()
-        self._connection.close()
+    @property
+    def is_over(self) -> bool:
+        """The other side has closed it, or it is broken; nothing is taken from who reads it."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def watch_for_silence(self) -> None:
         """Have the connection break when the other side's machine has not answered for `_SILENCE_S`, as when it has lost its power.
