@@ -176,6 +176,9 @@ class _Nowhere:
     def surroundings(self) -> Surroundings:
         return Surroundings(None, {}, "here", 1, {})
 
+    def is_due(self, _: object) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing."""
 
