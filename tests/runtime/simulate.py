@@ -57,6 +57,7 @@ def simulate(seed: int) -> World:
         slow_batches=chance.choice((0, 0, 0.1)),
         markers=chance.choice((0, 3, 10)),
         permits=chance.choice((False, True)),
+        standstills=chance.choice((0, 0, 3)),
     )
     world.run()
     errors = [finished.error for finished in world.finished]

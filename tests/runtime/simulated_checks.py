@@ -155,7 +155,9 @@ def check_event(
 def _check_time(world: World, now_ms: int) -> None:
     """Nobody and nothing is waited for longer than is said, and the clock is not looked at for nothing."""
     coordinator, deadline = world.coordinator, world.coordinator.next_deadline_ms()
-    assert deadline is None or deadline > now_ms, "a shell would spin"
+    # Who was told to stop only now, and has been at a batch for long, is ended at the next look.
+    is_told = any(member.stops_since_ms == now_ms for member in coordinator.members)
+    assert deadline is None or deadline > now_ms or is_told, "a shell would spin"
     late = world.stops_by_ms is not None and now_ms >= world.stops_by_ms
     assert not late or coordinator.phase is not CoordinatorPhase.RUNNING, "it goes on although it was to end"
     for member in coordinator.members:

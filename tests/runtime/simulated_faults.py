@@ -87,6 +87,8 @@ class Faults:
             actions.append(self._storage_fault)
         if world.mishaps > 0 and world.clients and world.random.random() < 0.03:
             actions.append(self._mishap)
+        if world.standstills > 0 and world.random.random() < 0.04:
+            actions.append(self._stand_still)
         actions += world.markers.may_happen()
         if self._sleeping and world.random.random() < 0.05:
             actions.append(self._wake)
@@ -193,6 +195,21 @@ class Faults:
             world.tell(LeaveWanted(client.spec.name, "scale-in", world.now_ms))
         elif not client.is_paused and not client.is_deaf:
             world.tell_client(client, LeaveRequested("SIGTERM"))
+
+    def _stand_still(self) -> None:
+        """The coordinator's process is stopped, and the assignor with it; when it goes on, it looks at the clock before all else."""
+        world = self._world
+        world.standstills -= 1
+        self.happened.append("standstill")
+        still_ms = world.random.randint(1_000, 70_000)
+        while waiting := [one for one in world.questions if id(one) not in world.hangs]:
+            # Its time counts.
+            world.answer(waiting[0])
+        world.now_ms += still_ms
+        world.heard_ms = {member: heard_ms + still_ms for member, heard_ms in world.heard_ms.items()}
+        if world.stops_by_ms is not None:
+            world.stops_by_ms += still_ms
+        world.tell(Tick(world.now_ms, still_ms))
 
     # Storage.
 

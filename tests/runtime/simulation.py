@@ -119,6 +119,7 @@ class World:
         stop_timeout_ms: so long batches may take that are in progress when the run, or their client, is to end.
         markers: how many are asked for.
         permits: what clients make counts with permits.
+        standstills: how often the coordinator's process is stopped for a while; clients go on.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class World:
         clocks: float = 0.0,
         markers: int = 0,
         permits: bool = False,
+        standstills: int = 0,
     ) -> None:
         self.random = random.Random(seed)
         self.is_quiet = not (faults or mishaps or storage_faults)
@@ -157,11 +159,9 @@ class World:
         """Task -> batches of its snapshots that were committed."""
         self.heard_ms: dict[str, int] = {}
         """Member id -> when it was last heard of."""
-        self.mishaps = mishaps
-        self.places, self.checks = places, checks
+        self.mishaps, self.standstills, self.places, self.checks = mishaps, standstills, places, checks
         self.slow = {JobKind.RESTORE: slow_restores, JobKind.PROCESS: slow_batches} if faults > 0 else {}
-        self.faults, self.changes = faults, changes
-        self.storage_faults = storage_faults
+        self.faults, self.changes, self.storage_faults = faults, changes, storage_faults
         self.lives = 1
         """How often the run was begun: once more after each error that ended it."""
         self.enough_clients = 1 if changes else clients

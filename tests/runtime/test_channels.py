@@ -23,7 +23,7 @@ from task_assignor.runtime.shells import transport
 from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.server import CoordinatorServer, _Writer
 from task_assignor.runtime.shells.tasks import Surroundings
-from task_assignor.runtime.shells.transport import Channel, connect
+from task_assignor.runtime.shells.transport import Channel, DamagedMessageError, connect
 from tests.runtime.test_launcher import _bootstrap
 
 LONG = Refused("x" * (8 << 20), may_rejoin=False)
@@ -98,32 +98,37 @@ def test_what_is_no_message_is_told(caplog: pytest.LogCaptureFixture) -> None:
     server.close()
 
 
-def test_another_version_that_knows_no_checksums_is_told_as_that() -> None:
+@pytest.mark.parametrize("seal", [b"", b"seal"])
+def test_another_version_that_has_other_checksums_is_told_as_that(seal: bytes) -> None:
     """It was told that the network changes what is sent, again and again."""
     server = CoordinatorServer("127.0.0.1", b"secret")
     server._listener.start()
     channel = connect(("127.0.0.1", server.port), b"secret", 60, ToClient)
-    channel._connection.send_bytes(encode(SHORT))
+    channel._connection.send_bytes(encode(SHORT) + seal)
     refused = channel.receive()
     assert not refused.may_rejoin
     assert refused.reason == (
-        "what it says is no message here (it has no checksum). Maybe it has another version of task-assignor"
+        "what it says is no message here (it has no checksum of its length). Maybe it has another version of task-assignor"
     )
     channel.release()
     server.close()
 
 
 def test_what_a_connection_changes_is_noticed() -> None:
-    """A checksum of a file was another one by the time it was committed; the file could not be read any more."""
-    for place in range(len(whole := transport.frame(SHORT))):
+    """A checksum of a file was another one by the time it was committed; the file could not be read any more.
+
+    And after a larger length its reader took the heartbeats that were answered for the rest of an order, for hours, or for ever.
+    """
+    whole = transport.frame(SHORT)
+    for bit in range(8 * len(whole)):
         channel, other = pair()
         with other:
             changed = bytearray(whole)
-            changed[place] ^= 1
+            changed[bit // 8] ^= 1 << bit % 8
             other.sendall(changed)
-            other.shutdown(socket.SHUT_WR)
-            # Where it says that more is to come, that does not come.
-            with pytest.raises((OSError, EOFError)):
+            # In time: nothing more comes, and the connection stays.
+            channel._set_timeout(10)
+            with pytest.raises(DamagedMessageError):
                 channel.receive()
         channel.release()
 
@@ -170,6 +175,9 @@ class _Nowhere:
 
     def surroundings(self) -> Surroundings:
         return Surroundings(None, {}, "here", 1, {})
+
+    def is_due(self, _: object) -> bool:
+        return False
 
     def close(self) -> None:
         """Nothing."""

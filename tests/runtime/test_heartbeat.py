@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,11 @@ import attrs
 import pytest
 
 from task_assignor.runtime import RuntimeOptions
+from task_assignor.runtime.machines.coordinator.values import FromClient
 from task_assignor.runtime.shells import client_shell
 from task_assignor.runtime.shells.client_shell import ClientShell
-from task_assignor.runtime.shells.heartbeat import Heartbeats, beat
+from task_assignor.runtime.shells.heartbeat import HeartbeatProcess, Heartbeats, beat
+from task_assignor.runtime.shells.server import CoordinatorServer
 from tests.runtime.test_launcher import _bootstrap
 
 
@@ -83,3 +86,36 @@ def test_heartbeats_that_cannot_be_begun_are_tried_again_less_and_less_often_and
     now[0] += 60.0
     shell._revive_heartbeats()
     assert len(tried) == 14, "it is no member any more"
+
+
+def test_one_whose_connection_alone_has_broken_gives_way_to_another_one(tmp_path: Path) -> None:
+    """It ended its client, which was well and was heard over its own connection."""
+    server = CoordinatorServer("127.0.0.1", b"secret")
+    server._listener.start()
+
+    def connection_after(known: int) -> int:
+        while True:
+            event = server._events.get(timeout=60)
+            if isinstance(event, FromClient) and event.connection > known:
+                return event.connection
+
+    tasks: Any = None
+    bootstrap = attrs.evolve(_bootstrap(tmp_path), address=("127.0.0.1", server.port), authkey=b"secret")
+    shell = ClientShell(bootstrap, "x", tasks)
+    try:
+        shell._start_heartbeats("c-1")
+        first = shell._heartbeats
+        assert isinstance(first, HeartbeatProcess)
+        connection = connection_after(0)
+        assert first.runs
+        server._close(connection)
+        until = time.monotonic() + 10
+        while first.runs and time.monotonic() < until:
+            time.sleep(0.01)
+        shell._revive_heartbeats()
+        assert connection_after(connection)
+        assert shell._heartbeats is not first
+        assert first._process.poll() is not None, "it would end its client"
+    finally:
+        shell._drop_channel()
+        server.close()

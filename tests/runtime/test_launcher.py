@@ -344,6 +344,15 @@ class _Unbearable:
         return _unbearable, ()
 
 
+def test_a_signal_without_a_name_ends_a_client_as_others_do(tmp_path: Path) -> None:
+    """It ended the run: `ValueError: 40 is not a valid Signals`."""
+    launcher = LocalProcessLauncher()
+    launcher.add(_bootstrap(tmp_path))
+    os.kill(launcher.pids["c"], 40)
+    launcher._processes["c"].join(60)
+    assert [end.reason for end in launcher.exits()] == ["signal 40"]
+
+
 def _unbearable() -> None:
     threading.Thread(target=threading.Event().wait).start()
     raise SpeechlessError
@@ -585,5 +594,6 @@ def test_a_heartbeat_process_that_was_killed_and_does_not_end_is_not_waited_for(
 
     heartbeats = heartbeat.HeartbeatProcess.__new__(heartbeat.HeartbeatProcess)
     heartbeats._process = Held()  # type: ignore[assignment]
+    heartbeats._channel = SimpleNamespace(release=bool)  # type: ignore[assignment]
     heartbeats.end()
     assert "The heartbeat process 7 was killed and has not ended within 5 s" in caplog.text

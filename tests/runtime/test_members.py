@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from task_assignor.group import ClientAssignment
+from task_assignor.runtime.machines.coordinator.lifetime import Lifetime
 from task_assignor.runtime.machines.coordinator.members import Member, Members
 from task_assignor.runtime.machines.coordinator.orders import Orders
 from task_assignor.runtime.machines.coordinator.progress import Progress
@@ -92,6 +93,17 @@ def test_where_all_clients_are_stopped_it_is_said_why_they_have_gone() -> None:
     assert str(members.nobody_came(60_001, 2)).startswith(
         "Only 0 of 2 clients came in 60 s (startup_timeout_ms; there: none any more; the last one: c, no heartbeat for 10 ms)."
     )
+
+
+def test_clients_that_come_and_go_before_a_run_begins_do_not_put_off_its_end() -> None:
+    """One that joined and died again and again was waited for without an end, and so was the other one."""
+    members = Members("run", 0)
+    waits, runs = (Lifetime(RuntimeOptions(startup_timeout_ms=60_000), 2, 0) for _ in range(2))
+    runs.begin(0)
+    assert [lifetime.lose_last(50_000) for lifetime in (waits, runs)] == [10_000, 60_000]
+    assert waits.why_nobody(members, 60_000) is None
+    assert str(waits.why_nobody(members, 60_001)).startswith("Only 0 of 2 clients came in 60 s")
+    assert runs.why_nobody(members, 110_000) is None
 
 
 OPTIONS = RuntimeOptions(max_poll_interval_ms=1_000, session_timeout_ms=100_000)

@@ -49,6 +49,19 @@ def test_a_source_that_was_given_up_is_awaited_again_when_it_has_brought_somethi
     assert patience.next_deadline_ms == 5_102
 
 
+def test_a_source_is_awaited_as_long_when_nobody_has_looked_meanwhile() -> None:
+    """The driver was stopped: a source whose rows had come by then was passed over, and they were late."""
+    patience = Patience(100)
+    patience.awaited(TASK, {"left": 3, "right": 0}, 1_000)
+    patience.excuse(9_000, 10_040)
+    assert not patience.take_due(10_040)
+    assert patience.next_deadline_ms == 10_100
+    assert patience.awaited(TASK, {"left": 3, "right": 0}, 10_099) == {"left", "right"}
+    assert patience.awaited(TASK, {"left": 3, "right": 0}, 10_100) == {"left"}
+    patience.excuse(9_000, 20_000)
+    assert patience.awaited(TASK, {"left": 3, "right": 0}, 20_000) == {"left"}, "it was given up before"
+
+
 def test_a_task_reads_nothing_while_a_source_is_awaited_that_has_nothing() -> None:
     progress = _progress(left=5, right=0)
     assert progress.next_ranges(TASK, 10, {"left", "right"}) == ({}, frozenset())

@@ -197,11 +197,6 @@ class _Proxy:
         self._server.close()
 
 
-class _Idle(_Nowhere):
-    def is_due(self, _: object) -> bool:
-        return False
-
-
 class _Beats:
     runs = True
 
@@ -216,7 +211,7 @@ def test_a_client_joins_again_over_another_connection(tmp_path: Path, caplog: py
     proxy = _Proxy(server.port)
     options = RuntimeOptions(heartbeat_interval_ms=5, session_timeout_ms=50)
     bootstrap = attrs.evolve(_bootstrap(tmp_path), address=proxy.address, authkey=b"secret", options=options)
-    tasks: Any = _Idle()
+    tasks: Any = _Nowhere()
     shell = ClientShell(bootstrap, "", tasks, heartbeats=lambda _: _Beats())
 
     def run() -> None:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from task_assignor.group import AssignmentRejectedException
 from task_assignor.runtime.machines.client.task import Share, SnapshotWritten
 from task_assignor.runtime.machines.coordinator.members import GRACE_MS, Member
-from task_assignor.runtime.machines.coordinator.values import CoordinatorPhase, FromClient, LeaveWanted, NothingWaits
+from task_assignor.runtime.machines.coordinator.values import (
+    CoordinatorPhase,
+    FromClient,
+    LeaveWanted,
+    NothingWaits,
+    Tick,
+)
 from task_assignor.runtime.machines.events import (
     ClientJoined,
     ClientLeft,
@@ -386,6 +392,30 @@ def test_what_comes_from_a_client_that_was_not_waited_for_any_longer_is_refused(
     _finish(world)
     refused = [event.reason for event in world.events if isinstance(event, ResultRefused)]
     assert refused == ["the task is not ordered from this client any more"]
+
+
+def test_time_in_which_the_driver_has_stood_still_is_not_that_of_batches_of_who_leaves() -> None:
+    """They had been done meanwhile, but were not heard of first: somebody else did them once more."""
+    world = World(0, clients=2, faults=0, rows=(200,))
+    while not (hanging := [client for client in world.clients if client.hanging]):
+        world.clients[0].will_hang = world.coordinator.phase is CoordinatorPhase.RUNNING
+        world.step()
+    (client,), (job,) = hanging, hanging[0].hanging
+    member = world.coordinator.members.named(client.spec.name)
+    assert member is not None
+    world.leaving.add(member.name)
+    world.tell(LeaveWanted(member.name, "scale-in", world.now_ms))
+    while member.has_tasks:
+        world.step()
+    world.now_ms += 10_000
+    for heard in world.heard_ms:
+        world.heard_ms[heard] = world.now_ms
+    world.tell(Tick(world.now_ms, still_ms=10_000))
+    assert member.stops_since_ms is None
+    client.hanging, client.is_deaf = [], False
+    world._finish_job(client, job)
+    _finish(world)
+    assert not [event for event in world.events if isinstance(event, (ClientLost, ResultRefused))]
 
 
 def test_an_assignor_that_never_decides_fails_the_run() -> None:

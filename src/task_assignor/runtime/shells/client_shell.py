@@ -313,7 +313,10 @@ class ClientShell:
     def _start_heartbeats(self, member_id: str) -> None:
         self._beats_for = member_id
         try:
-            self._heartbeats = self._new_heartbeats(member_id)
+            former, self._heartbeats = self._heartbeats, self._new_heartbeats(member_id)
+            if former is not None:
+                # It may only have lost its connection, for which it would end this process.
+                former.end()
         except ConnectionError:
             # The coordinator has gone, as after a run that has ended: the client's own connection ends, too.
             _log.info("The coordinator of %s has gone.", named("client", self._bootstrap.spec.name))

@@ -105,7 +105,7 @@ class Heartbeats(Protocol):
 
     @property
     def runs(self) -> bool:
-        """It is there."""
+        """It is there, and so is its connection."""
 
     def end(self) -> None:
         """End it; what it would say is not wanted any more."""
@@ -126,9 +126,9 @@ class HeartbeatProcess:
     def __init__(self, bootstrap: ClientBootstrap, member_id: str, parent: int) -> None:
         options = bootstrap.options
         patience = options.rejoin_timeout_ms / 1000 + _PATIENCE_S
-        channel = connect(bootstrap.address, bootstrap.authkey, 5, ToClient)
+        self._channel = connect(bootstrap.address, bootstrap.authkey, 5, ToClient)
         try:
-            descriptor = channel.fileno()
+            descriptor = self._channel.fileno()
             told = (parent, descriptor, options.heartbeat_interval_ms / 1000, patience)
             call = f"beat{(*told, frame(Alive(member_id)), frame(Gone(member_id)))!r}"
             source = f"from __future__ import annotations\n{inspect.getsource(beat)}\n{call}\n"
@@ -140,14 +140,14 @@ class HeartbeatProcess:
                 stderr=subprocess.DEVNULL,
                 pass_fds=[descriptor],
             )
-        finally:
-            # Only ours: the connection belongs to the program now.
-            channel.forget()
+        except BaseException:
+            self._channel.release()
+            raise
 
     @property
     def runs(self) -> bool:
-        """It is there."""
-        return self._process.poll() is None
+        """It is there, and so is its connection: without one it ends the client, which may have another one, and be heard over that."""
+        return self._process.poll() is None and not self._channel.is_over
 
     def end(self) -> None:
         """End it; what it would say is not wanted any more."""
@@ -161,3 +161,4 @@ class HeartbeatProcess:
                 self._process.pid,
                 _KILLED_S,
             )
+        self._channel.release()

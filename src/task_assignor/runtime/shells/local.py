@@ -104,6 +104,14 @@ def _wait_for_end(process: BaseProcess, timeout_s: float) -> None:
         time.sleep(min(_LOOK_AGAIN_S, left_s))
 
 
+def _how(code: int) -> str:
+    """How a process has ended, by its exit code."""
+    if code >= 0:
+        return f"exit code {code}"
+    # Of real-time signals only the first and the last have names.
+    return f"signal {signal.Signals(-code).name if -code in [*signal.Signals] else -code}"
+
+
 def _hear_of_ends() -> None:
     """While SIGCHLD is ignored, as who started this program may have had it, the kernel tells of the end of no process."""
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -267,8 +275,7 @@ class LocalProcessLauncher:
         for name, process in ended:
             # It has ended, so this comes back at once.
             process.join()
-            code = process.exitcode or 0
-            reason = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+            reason = _how(process.exitcode or 0)
             with self._reasons.pop(name) as reader, suppress(EOFError, OSError):
                 reason = str(reader.recv()) if reader.poll() else reason
             del self._processes[name]

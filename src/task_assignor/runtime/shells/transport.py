@@ -35,6 +35,8 @@ _PAUSE_S: Final = 0.1
 _TOLD_EVERY_S: Final = 600.0
 """A warning of connections that were refused: who looks whether a port is open does so again and again."""
 _SEAL_BYTES: Final = 4
+_BEGINS: Final = (b"{", b"[")
+"""What messages begin with, those of former versions with nothing before."""
 _LONG_MESSAGE: Final = 0x7FFFFFFF
 """From here on `multiprocessing.connection` writes another header."""
 _SHORT: Final = struct.Struct("!i")
@@ -84,24 +86,25 @@ class Channel(Generic[T]):
             DamagedMessageError: it has changed what was sent.
             ValueError: what came is no message.
         """
-        data = self._receive_bytes()
-        body, seal = data[:-_SEAL_BYTES], data[-_SEAL_BYTES:]
-        if _seal(body) != seal:
-            if _is_whole(data):
-                raise ValueError("it has no checksum")
-            told = f"what came is not what was sent: its checksum differs ({counted(len(data), 'byte')})"
-            _log.warning("A connection is given up: %s. Maybe look at the network of this machine.", told)
-            raise DamagedMessageError(told)
+        size, seal = self._receive_size(), self._receive_exactly(_SEAL_BYTES)
+        if seal != _seal_of_size(size):
+            if seal[:1] in _BEGINS:
+                raise ValueError("it has no checksum of its length")
+            # It may be waited for without end what is to come by that.
+            raise _damaged("the checksum of its length", size)
+        body, seal = self._receive_exactly(size - 2 * _SEAL_BYTES), self._receive_exactly(_SEAL_BYTES)
+        self.arriving = 0
+        if seal != _seal(body, size):
+            raise _damaged("its checksum", size)
         return self._read(body)
 
-    def _receive_bytes(self) -> bytes:
-        """What `Connection.recv_bytes` does, which does not say how far it is."""
+    def _receive_size(self) -> int:
+        """What `Connection.send_bytes` begins with."""
+        size: int
         (size,) = _SHORT.unpack(self._receive_exactly(_SHORT.size))
         if size == -1:
             (size,) = _LONG.unpack(self._receive_exactly(_LONG.size))
-        data = self._receive_exactly(size)
-        self.arriving = 0
-        return data
+        return size
 
     def _receive_exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -135,10 +138,15 @@ class Channel(Generic[T]):
         """The connection's descriptor, for a process that shall inherit it."""
         return self._sock.fileno()
 
-    def forget(self) -> None:
-        """Close what this process has of it; a process that has inherited the connection keeps it."""
-        self._sock.close()
-        self._connection.close()
+    @property
+    def is_over(self) -> bool:
+        """The other side has closed it, or it is broken; nothing is taken from who reads it."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def watch_for_silence(self) -> None:
         """Have the connection break when the other side's machine has not answered for `_SILENCE_S`, as when it has lost its power.
@@ -184,22 +192,30 @@ class Channel(Generic[T]):
         self._set_timeout(0.0)
 
 
-def _seal(body: bytes) -> bytes:
-    return zlib.crc32(body).to_bytes(_SEAL_BYTES, "big")
+def _seal_of_size(size: int) -> bytes:
+    return _as_bytes(zlib.crc32(b"%d" % size))
 
 
-def _is_whole(data: bytes) -> bool:
-    """It is a message without a checksum: former versions of this package wrote such."""
-    try:
-        reader_of(Any)(data)
-    except ValueError:
-        return False
-    return True
+def _seal(body: bytes, size: int) -> bytes:
+    """The checksum of what comes before it but for the header."""
+    return _as_bytes(zlib.crc32(body, zlib.crc32(_seal_of_size(size))))
+
+
+def _as_bytes(checksum: int) -> bytes:
+    return checksum.to_bytes(_SEAL_BYTES, "big")
+
+
+def _damaged(what: str, size: int) -> DamagedMessageError:
+    told = f"what came is not what was sent: {what} differs ({counted(size, 'byte')})"
+    _log.warning("A connection is given up: %s. Maybe look at the network of this machine.", told)
+    return DamagedMessageError(told)
 
 
 def _sealed(message: object) -> bytes:
+    """A message between the checksum of the length and that of both: one that knows only the second takes it for what is no message."""
     body = encode(message)
-    return body + _seal(body)
+    size = len(body) + 2 * _SEAL_BYTES
+    return b"".join((_seal_of_size(size), body, _seal(body, size)))
 
 
 def frame(message: object) -> bytes:

@@ -84,9 +84,10 @@ class Lifetime:
     # How long it waits.
 
     def lose_last(self, now_ms: int) -> int:
-        """Nobody is there any more: so many ms are waited for others."""
-        self._alone_since_ms = now_ms
-        return self._options.startup_timeout_ms
+        """Nobody is there any more: so many ms are waited for others, at least one; before the run has begun as long as for all."""
+        if not self.is_gathering:
+            self._alone_since_ms = now_ms
+        return max(self._alone_since_ms + self._options.startup_timeout_ms - now_ms, 1)
 
     def want_stop(self, reason: str, now_ms: int) -> bool:
         """Somebody wants the run to end; whether it is the first time."""

@@ -353,6 +353,7 @@ class Coordinator:
 
     def _tick(self, now_ms: int, still_ms: int) -> Iterator[CoordinatorInstruction]:
         self._lifetime.excuse(still_ms)
+        self._patience.excuse(still_ms, now_ms)
         for member in self._members:
             member.excuse(still_ms, now_ms)
             if self._members.find(member.connection) is not member:

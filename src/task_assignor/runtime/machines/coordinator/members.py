@@ -240,6 +240,7 @@ class Member:
         if still_ms:
             self.last_heard_ms = min(self.last_heard_ms + still_ms, now_ms)
             self.last_told_ms = min(self.last_told_ms + still_ms, now_ms)
+            self.leaves_by_ms += still_ms
             self.stops_since_ms = None if self.stops_since_ms is None else min(self.stops_since_ms + still_ms, now_ms)
             self.running = {
                 number: attrs.evolve(found, since_ms=min(found.since_ms + still_ms, now_ms))

@@ -60,6 +60,14 @@ class Patience:
         """Of the sources that have more rows: those that matter to the order of records."""
         return frozenset() if self._limit_ms == NEVER else more
 
+    def excuse(self, still_ms: int, now_ms: int) -> None:
+        """Nobody has looked for so long whether something has come."""
+        if still_ms:
+            for source, since_ms in self._empty_since_ms.items():
+                self._empty_since_ms[source] = min(since_ms + still_ms, now_ms)
+            for task, deadline_ms in self._deadlines_ms.items():
+                self._deadlines_ms[task] = min(deadline_ms + still_ms, now_ms + self._limit_ms)
+
     @property
     def next_deadline_ms(self) -> int | None:
         """When the next task has waited long enough for a source; None: none waits."""
