@@ -65,7 +65,7 @@ def _what_is_wrong(model: object) -> str | None:
     if not isinstance(model, type) or not issubclass(model, CostModel):
         return "a subclass of task_assignor.builtin_assignors.CostModel"
     if inspect.isabstract(model):
-        return "a class that defines costs()"
+        return f"a class that defines {', '.join(f'{name}()' for name in sorted(model.__abstractmethods__))}"
     required = [
         each.name
         for each in inspect.signature(model).parameters.values()
