@@ -372,6 +372,13 @@ def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message
         StreamsConfig({"application.id": "app", "task.assignor.class": "min-cost", "min.cost.model": model})
 
 
+def test_what_a_model_does_not_take_is_found_when_the_settings_are_built() -> None:
+    """It was found in the first rebalance, and in each one after it."""
+    settings = {"task.assignor.class": "min-cost", "min.cost.model": Cheap, "cheap.client": "first"}
+    with pytest.raises(ConfigException, match=r"failed with ValueError: .*'first'"):
+        StreamsConfig(settings)
+
+
 @pytest.mark.parametrize(
     ("costs", "message"),
     [

@@ -107,9 +107,11 @@ class MinCostTaskAssignor(TaskAssignor):
         self._model: object = None
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Take `min.cost.model`; the model is configured with all settings."""
+        """Take `min.cost.model`; the model is configured with all settings, and one here, to see whether it takes them."""
         self._configs = configs
         self._model = given_value(_MODEL, configs)
+        if isinstance(self._model, type):
+            self._model().configure(configs)
 
     def cost_model(self, application_state: ApplicationState) -> CostModel:  # noqa: ARG002 -- for subclasses
         """The cost model for this state. Override it to build a model with arguments of its own.
