@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 import uuid
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -329,6 +330,13 @@ class Cheap(CostModel):
         )
 
 
+class WithoutPrice(RackTrafficCostModel):
+    """It has what a model must have, but not what its author wants of those that inherit from it."""
+
+    @abstractmethod
+    def price(self) -> int: ...
+
+
 class WithArguments(RackTrafficCostModel):
     """Cannot be made without arguments."""
 
@@ -353,7 +361,8 @@ def test_the_model_comes_from_the_settings() -> None:
     ("model", "message"),
     [
         (WithArguments, "made without arguments, but it needs weight"),
-        (CostModel, "a class that defines costs"),
+        (CostModel, r"a class that defines costs\(\)"),
+        (WithoutPrice, r"a class that defines price\(\)"),
         (int, "a subclass of task_assignor.builtin_assignors.CostModel"),
         ("no.such.Model", "There is no module"),
     ],
@@ -361,6 +370,13 @@ def test_the_model_comes_from_the_settings() -> None:
 def test_a_bad_model_is_found_when_the_settings_are_built(model: object, message: str) -> None:
     with pytest.raises(ConfigException, match=message):
         StreamsConfig({"application.id": "app", "task.assignor.class": "min-cost", "min.cost.model": model})
+
+
+def test_what_a_model_does_not_take_is_found_when_the_settings_are_built() -> None:
+    """It was found in the first rebalance, and in each one after it."""
+    settings = {"task.assignor.class": "min-cost", "min.cost.model": Cheap, "cheap.client": "first"}
+    with pytest.raises(ConfigException, match=r"failed with ValueError: .*'first'"):
+        StreamsConfig(settings)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,11 @@ def test_nodes_may_have_blanks_in_their_names() -> None:
         ("Sub-topology: 0\n Source: S (topics: click.*)\n", "reads all topics that match 'click.*'"),
         # It was `max() arg is an empty sequence` where the state of a group was made of it.
         (DESCRIPTION[: DESCRIPTION.rindex("    Source")], "says none for 2. Maybe it is cut off."),
+        # The last one counted, with what the one before had more.
+        (
+            DESCRIPTION + DESCRIPTION.replace("[clicks", "[taps"),
+            "two descriptions of sub-topology 0. Maybe one is older",
+        ),
     ],
 )
 def test_what_is_no_description_is_refused(text: str | bytes, said: str) -> None:
@@ -71,6 +76,10 @@ def test_what_is_no_description_is_refused(text: str | bytes, said: str) -> None
     assert said in str(caught.value)
     with pytest.raises(kafka_room.GroupStateException, match=r"topology|topics"):
         kafka_room.shapes_of_topology(text, "app")
+
+
+def test_what_a_program_prints_twice_is_read_once() -> None:
+    assert kafka_room.parse_topology(DESCRIPTION * 2) == kafka_room.parse_topology(DESCRIPTION)
 
 
 def test_topics_that_streams_makes_have_their_full_names_and_numbers_are_those_of_the_description() -> None:

@@ -183,6 +183,15 @@ def test_a_broken_document_of_many_lines_is_one_error_with_its_line(
     assert "line 4, column 3" in str(record.error)
 
 
+@pytest.mark.parametrize("name", ["x.json", "x"])
+def test_objects_within_a_broken_document_are_no_documents(
+    written: Callable[[str, str | bytes], Path], name: str
+) -> None:
+    broken = '{\n  "id": 7\n  "tasks": [\n    {"id": "1_0", "isStateful": false, "topicPartitions": []}\n  ],\n  "clients": []\n}\n'
+    (record,) = iter_states(written(name, broken))
+    assert "line 3, column 3" in str(record.error)
+
+
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x", "x.gz"])
 def test_noise_is_one_error(written: Callable[[str, str | bytes], Path], name: str) -> None:
     noise = random.Random(2).randbytes(2_000_000)

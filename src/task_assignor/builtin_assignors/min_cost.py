@@ -65,7 +65,7 @@ def _what_is_wrong(model: object) -> str | None:
     if not isinstance(model, type) or not issubclass(model, CostModel):
         return "a subclass of task_assignor.builtin_assignors.CostModel"
     if inspect.isabstract(model):
-        return "a class that defines costs()"
+        return f"a class that defines {', '.join(f'{name}()' for name in sorted(model.__abstractmethods__))}"
     required = [
         each.name
         for each in inspect.signature(model).parameters.values()
@@ -107,9 +107,11 @@ class MinCostTaskAssignor(TaskAssignor):
         self._model: object = None
 
     def configure(self, configs: Mapping[str, object]) -> None:
-        """Take `min.cost.model`; the model is configured with all settings."""
+        """Take `min.cost.model`; the model is configured with all settings, and one here, to see whether it takes them."""
         self._configs = configs
         self._model = given_value(_MODEL, configs)
+        if isinstance(self._model, type):
+            self._model().configure(configs)
 
     def cost_model(self, application_state: ApplicationState) -> CostModel:  # noqa: ARG002 -- for subclasses
         """The cost model for this state. Override it to build a model with arguments of its own.

@@ -41,25 +41,34 @@ def parse_topology(text: str) -> list[DescribedSubTopology]:
     """The sub-topologies of a description, by number; sub-topologies of global stores make no tasks and are left out.
 
     Raises:
-        GroupStateException: the text is no description, a source reads topics by a pattern, or a sub-topology reads none.
+        GroupStateException: the text is no description, or two that differ; a source reads topics by a pattern, or a
+            sub-topology reads none.
     """
     if not isinstance(text, str):
         raise _no_description(text)
-    found: dict[int, tuple[list[str], list[str], list[str]]] = {}
+    parts: list[tuple[int, tuple[list[str], list[str], list[str]]]] = []
     current: tuple[list[str], list[str], list[str]] | None = None
     for line in map(str.strip, text.splitlines()):
         if match := _SUBTOPOLOGY.search(line):
             current = ([], [], [])
             if "global" not in match[2]:
-                found[int(match[1])] = current
+                parts.append((int(match[1]), current))
         elif current is not None and (match := _SOURCE.match(line)):
             current[0].extend(_names(match[2], match[1]))
         elif current is not None and (match := _STORES.match(line)):
             current[1].extend(name.strip() for name in match[1].split(",") if name.strip())
         elif current is not None and (match := _SINK.match(line)):
             current[2].append(match[1].strip())
-    if not found:
+    if not parts:
         raise _no_description(text.strip())
+    found = dict(parts)
+    # A program may print the same twice.
+    for number, part in parts:
+        if part != found[number]:
+            raise GroupStateException(
+                f"The topology must be described once, but there are two descriptions of sub-topology {number}. Maybe one is older, or "
+                "they are of named topologies, which cannot be read."
+            )
     without = [str(number) for number, (sources, _, _) in sorted(found.items()) if not sources]
     if without:
         raise GroupStateException(

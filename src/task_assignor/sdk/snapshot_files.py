@@ -319,7 +319,8 @@ def _looks_like_lines(name: str, lines: list[_Line]) -> bool:
             pass
         else:
             return True
-    return any(isinstance(_document(0, line).value, dict) for _, line in lines if line.lstrip().startswith(b"{"))
+    # What is within a document that spans lines is indented, if an object of it has a line of its own.
+    return any(isinstance(_document(0, line).value, dict) for _, line in lines if line.startswith(b"{"))
 
 
 @contextmanager
