@@ -20,6 +20,7 @@ from task_assignor.runtime import (
     Output,
     Processor,
     RecordProcessor,
+    RuntimeOptions,
     StoreException,
     SubTopology,
     TaskContext,
@@ -35,6 +36,7 @@ from task_assignor.runtime.tasks.task_processors import TaskProcessors
 from task_assignor.runtime.topology.bad_records import LeftOut
 from task_assignor.runtime.topology.rows import exact_table
 from task_assignor.sdk import TaskId
+from tests.runtime.support import application
 
 
 class Watcher(RecordProcessor):
@@ -219,6 +221,40 @@ def test_rows_can_be_forwarded_as_mappings() -> None:
     for strange in ([1], "n", iter([row])):
         with pytest.raises(TopologyException, match=r"must be a pyarrow\.Table"):
             context.forward(strange, "one")
+
+
+class _Both(RecordProcessor):
+    """Of some records it returns rows, of some it forwards them, of one both; one does not fit."""
+
+    def init(self, context: TaskContext) -> None:
+        """What comes at a time of 40 and later is told after that record."""
+        context.schedule(40, "stream_time", lambda time: [{"n": 1_000 + time}])
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
+        """The number of the record tells which."""
+        number = record["n"]
+        if number % 3:
+            context.forward({"n": 10 * number})
+        if number % 3 < 2:
+            yield {"n": 10 * number + 1 if number != 4 else 0.5}
+            yield {"n": 10 * number + 2}
+
+    def output_schema(self) -> pa.Schema:
+        """Whole numbers."""
+        return pa.schema([("n", pa.int64())])
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 100])
+def test_rows_that_are_forwarded_and_returned_come_in_the_order_of_their_records(
+    tmp_path: Path, batch_rows: int
+) -> None:
+    """What was forwarded came before all that was returned in the batch: of a key the last row was that of an earlier record."""
+    rows = pa.table({"n": range(8), "at": range(10, 90, 10)})
+    write_topic(tmp_path / "topics", "x", rows, partitions=1, key=["n"], timestamp="at")
+    both = SubTopology("both", "x", _Both, outputs=["found"], bad_records="skip")
+    options = RuntimeOptions(max_batch_rows=batch_rows)
+    found = application(tmp_path, Topology([both]), clients=1, options=options).run().table("found")
+    assert found.column("n").to_pylist() == [1, 2, 1_010, 10, 11, 12, 20, 31, 32, 1_040, 50, 61, 62, 70, 71, 72, 1_080]
 
 
 def test_rows_of_a_table_without_columns_are_an_error() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import heapq
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -31,7 +31,7 @@ from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, has_beginnings, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
-from task_assignor.runtime.stores.rows import Change, Rows, bring_in, some_of
+from task_assignor.runtime.stores.rows import Change, Moment, Rows, bring_in
 from task_assignor.runtime.stores.store import Store, changed_between, check_store_name, described, with_changelog
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
@@ -155,6 +155,8 @@ class KeyValueStore(Store):
         """What changed since."""
         self._order: list[bytes] = []
         """The keys of that in their order, so far as somebody has asked for some of them."""
+        self._readers: dict[int, Moment] = {}
+        """Who reads some of that, and goes on to see what was there when he began."""
         self._changed: dict[bytes, None] = {}
         """Keys that changed since the changes were drained."""
         self._single = len(spec.key) == 1
@@ -214,17 +216,15 @@ class KeyValueStore(Store):
             raise StoreException(f"The store {self.name} has no value columns {unknown}; it has {self._names}.")
         row = [values.get(name) for name in self._names]
         try:
-            self._recent[encoded] = self._values.encode_one(row)
+            self._change({encoded: self._values.encode_one(row)})
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise self._wrong_value(row) from None
-        self._changed[encoded] = None
 
     def delete(self, key: Hashable) -> None:
         """Remove a key, if it is there."""
         encoded = self._key(key)
         if encoded is not None and self._get(encoded) is not None:
-            self._recent[encoded] = None
-            self._changed[encoded] = None
+            self._change({encoded: None})
 
     def _get(self, key: bytes | None) -> bytes | None:
         if key is None:
@@ -253,8 +253,7 @@ class KeyValueStore(Store):
         keys = self._keys_of(rows)
         if self._single and valid(rows.column(self._spec.key.names[0])) is not None:
             raise self._null_key()
-        self._recent.update(zip(keys, self._values_of(rows), strict=True))
-        self._changed.update(dict.fromkeys(keys))
+        self._change(dict(zip(keys, self._values_of(rows), strict=True)))
 
     def delete_table(self, keys: pa.Table) -> None:
         """Remove many keys, those that are there.
@@ -268,9 +267,7 @@ class KeyValueStore(Store):
         self._check_is_table(keys)
         encoded = self._keys_of(keys)
         there = zip(encoded, self._get_many(encoded), strict=True)
-        gone = dict.fromkeys(key for key, value in there if value is not None)
-        self._recent.update(gone)
-        self._changed.update(gone)
+        self._change(dict.fromkeys(key for key, value in there if value is not None))
 
     def lookup(self, keys: pa.Table | pa.Array | pa.ChunkedArray) -> pa.Table:
         """The value columns of many keys.
@@ -314,6 +311,15 @@ class KeyValueStore(Store):
         found: dict[bytes | None, bytes | None] = dict(zip(asked, self._rows.get_many(asked), strict=True))
         return [recent[key] if key in recent else found.get(key) for key in keys]
 
+    def _change(self, changes: Mapping[bytes, Change]) -> None:
+        self._make(changes)
+        self._changed.update(dict.fromkeys(changes))
+
+    def _make(self, changes: Mapping[bytes, Change]) -> None:
+        for reader in self._readers.values():
+            reader.note(changes)
+        self._recent.update(changes)
+
     # Everything.
 
     def items(self) -> Iterator[tuple[Hashable, dict[str, Any]]]:
@@ -326,7 +332,8 @@ class KeyValueStore(Store):
         return pa.concat_tables(tables) if tables else self._table([], [])
 
     def _blocks(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        yield from _pieces(self._rows.items(), dict(sorted(self._recent.items())), _BLOCK_ROWS, reverse=False)
+        changes = dict(sorted(self._recent.items()))
+        yield from _pieces(self._rows.items(), changes, changes.items(), _BLOCK_ROWS, reverse=False)
 
     def _records(self, blocks: Iterable[list[tuple[bytes, bytes]]]) -> Iterator[tuple[Hashable, dict[str, Any]]]:
         for block in blocks:
@@ -373,11 +380,16 @@ class KeyValueStore(Store):
         return self._records(self._between(begin, end, reverse))
 
     def _between(self, first: bytes, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
-        recent, order = self._recent, self._order
-        # None of them is ever taken away before all are.
-        bring_in(order, list(islice(recent, len(order), None)))
-        changes = {key: recent[key] for key in some_of(order, first, end, reverse=reverse)}
-        yield from _pieces(self._rows.between(first, end, reverse=reverse), changes, _FIRST_ROWS, reverse=reverse)
+        recent, order, readers = self._recent, self._order, self._readers
+        # None of them is ever taken away before all are: the last ones are those that came since.
+        bring_in(order, list(islice(reversed(recent), len(recent) - len(order))))
+        now = Moment(recent, order)
+        readers[id(now)] = now
+        try:
+            there = self._rows.between(first, end, reverse=reverse)
+            yield from _pieces(there, now, now.between(first, end, reverse=reverse), _FIRST_ROWS, reverse=reverse)
+        finally:
+            del readers[id(now)]
 
     # Changes.
 
@@ -398,8 +410,8 @@ class KeyValueStore(Store):
         """Make the changes of one batch; columns that came later are null."""
         changes = padded(changes, self._changes)
         changed = changes.filter(pc.invert(changes.column(DELETED)))
-        self._recent.update(zip(self._keys_of(changed), self._values_of(changed), strict=True))
-        self._recent.update(dict.fromkeys(self._keys_of(changes.filter(changes.column(DELETED)))))
+        self._make(dict(zip(self._keys_of(changed), self._values_of(changed), strict=True)))
+        self._make(dict.fromkeys(self._keys_of(changes.filter(changes.column(DELETED)))))
 
     @property
     def kept(self) -> str:
@@ -411,11 +423,11 @@ class KeyValueStore(Store):
         if self._changed:
             raise changed_between(self.name)
         self._rows.write(self._recent, name)
-        self._recent, self._order = {}, []
+        self._recent, self._order, self._readers = {}, [], {}
 
     def rollback(self) -> None:
         """Go back to the kept state."""
-        self._recent, self._order, self._changed = {}, [], {}
+        self._recent, self._order, self._readers, self._changed = {}, [], {}, {}
 
     # Snapshots.
 
@@ -554,14 +566,17 @@ class KeyValueStore(Store):
 
 
 def _pieces(
-    there: Iterator[tuple[bytes, bytes]], changes: Mapping[bytes, Change], rows: int, *, reverse: bool
+    there: Iterator[tuple[bytes, bytes]],
+    changed: Container[bytes],
+    changes: Iterable[tuple[bytes, Change]],
+    rows: int,
+    *,
+    reverse: bool,
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """Rows with changes that are in the same order, in pieces: so many first, then more and more."""
-    items: Iterator[tuple[bytes, bytes]] = there
-    if changes:
-        kept = (item for item in there if item[0] not in changes)
-        new = ((key, value) for key, value in changes.items() if value is not None)
-        items = heapq.merge(kept, new, key=itemgetter(0), reverse=reverse)
+    kept = (item for item in there if item[0] not in changed)
+    new = ((key, value) for key, value in changes if value is not None)
+    items = heapq.merge(kept, new, key=itemgetter(0), reverse=reverse)
     while piece := list(islice(items, rows)):
         yield piece
         rows = min(2 * rows, _BLOCK_ROWS)

@@ -294,7 +294,7 @@ class _Node:
         """What it forwards of a batch."""
         spec, source = self.forwards[output], self.node.forwarded[output]
         topic, places, _ = batch.of(source)
-        numbers = self.context.made_of(output)
+        numbers = self.context.given.made_of(output)
         if not len(numbers):
             return topic, numbers, no_rows(spec.schema)
         kept = batch.rows[topic].select(self.context.topics[source].kept_columns)

@@ -29,6 +29,7 @@ from task_assignor.runtime.topics.fetched import RowOffsets, Unreadable
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.runtime.topology.bad_records import DeadLetters, LeftOut, LeftOutLog, as_json, letters_of
 from task_assignor.runtime.topology.forwarding import Forwarding
+from task_assignor.runtime.topology.given import Given
 from task_assignor.runtime.topology.rows import Rows, to_table
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.checks import check_choice
@@ -80,6 +81,7 @@ class TaskContext:
         stream_time: newest time of all records that the task has been given, ms: up to `record`, or before these rows where there
             is a table of them. Also of sources that only others in the task read, but not of `tables`; None: there were none.
         schedules: what `schedule` was asked for.
+        given: what was forwarded and counted in the batch; for the runtime.
     """
 
     def __init__(
@@ -121,8 +123,7 @@ class TaskContext:
         self._newest: Mapping[str, npt.NDArray[np.int64]] = {}
         self._times: Mapping[str, npt.NDArray[np.int64]] = {}
         self._span = [NO_TIME, NO_TIME]
-        self._forwarded: list[tuple[str, pa.Table, npt.NDArray[np.int64] | None]] = []
-        self._counters: dict[str, int] = {}
+        self.given = Given()
 
     @property
     def partition(self) -> int:
@@ -177,13 +178,13 @@ class TaskContext:
         self._check_has_batch()
         name = self._output(output)
         if name in self._forwarding.sources:
-            self._forwarded.append((name, *self._forwarding.made(name, rows, made_of, self._standing)))
+            self.given.add(name, *self._forwarding.made(name, rows, made_of, self._standing))
         elif made_of is not None:
             raise TopologyException(
                 f"The output {name!r} is not Forwarded, so made_of says nothing. Maybe leave it out."
             )
         else:
-            self._forwarded.append((name, to_table(rows, self._schemas.get(name)), None))
+            self.given.take(name, to_table(rows, self._schemas.get(name)), rows)
 
     def _output(self, output: str | None) -> str:
         if output is None:
@@ -217,7 +218,7 @@ class TaskContext:
             if operator.index(number) < 0:
                 # What a metric of its kind goes back by counts as a new beginning.
                 raise TypeError
-            self._counters[str.__str__(name)] = self._counters.get(name, 0) + operator.index(number)
+            self.given.counters[str.__str__(name)] = self.given.counters.get(name, 0) + operator.index(number)
         except TypeError:
             raise TopologyException(
                 f"A counter has a text as name and counts on, in whole numbers; given were {shown(name)} and {shown(number)}."
@@ -358,7 +359,7 @@ class TaskContext:
         if isinstance(policy, DeadLetters):
             reason = "late" if is_late else "bad"
             letters = letters_of(root, self.partition, offsets, reason, errors, records())
-            self._forwarded.append((policy.output, letters, None))
+            self.given.add(policy.output, letters)
 
     def _places(self, topic: str, rows: list[Any]) -> list[int]:
         if topic not in self.topics:
@@ -478,7 +479,7 @@ class TaskContext:
         if name in self._forwarding.sources:
             self.forward(rows)
         else:
-            self._forwarded.append((name, rows, None))
+            self.given.add(name, rows)
 
     def leave_out_unreadable(self, topic: str, unreadable: Sequence[Unreadable]) -> None:
         """Called by the runtime: records of a topic that it reads are no rows, and the setting `bad_records` is not to stop."""
@@ -527,7 +528,7 @@ class TaskContext:
         """Called by the runtime before each batch."""
         self._left_out.tell()
         self.batch, self._may_schedule, self._has_batch = batch, False, True
-        self._forwarded, self._counters = [], {}
+        self.given = Given()
         self.turn_to(offsets, rows or {}, row_offsets or {})
 
     def turn_to(
@@ -551,6 +552,7 @@ class TaskContext:
         """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
         self._standing = (topic, row) if topic else None
         self.record = (self.root_of(topic), self.offset_of(topic, row)) if topic else None
+        self.given.record += bool(topic)
         if topic in self._newest:
             # None of those before it is newer, whatever they are of; those of tables may be newer than what a part comes to.
             newest = max(self._span[0], min(int(self._newest[topic][row]), self._span[1]))
@@ -561,40 +563,10 @@ class TaskContext:
         self._has_batch = False
         self._left_out.tell(is_over=True)
 
-    def marked(self) -> tuple[int, dict[str, int]]:
-        """What was forwarded and counted so far, for `back_to`."""
-        return len(self._forwarded), dict(self._counters)
-
-    def done_since(
-        self, mark: tuple[int, dict[str, int]]
-    ) -> tuple[tuple[int, dict[str, int]], tuple[int, dict[str, int]]] | None:
-        """`mark` and where it is now, for `forget`; None: nothing was forwarded or counted."""
-        return None if (len(self._forwarded), self._counters) == mark else (mark, self.marked())
-
-    def back_to(self, mark: tuple[int, dict[str, int]]) -> None:
-        """Forget what was forwarded and counted since."""
-        del self._forwarded[mark[0] :]
-        self._counters = mark[1]
-
-    def forget(self, before: tuple[int, dict[str, int]], after: tuple[int, dict[str, int]]) -> None:
-        """Forget what was forwarded and counted between two of `marked`; what came later than that has another place then."""
-        del self._forwarded[before[0] : after[0]]
-        for name, number in after[1].items():
-            if number != (known := before[1].get(name, 0)):
-                self._counters[name] -= number - known
-
     def rest(self) -> None:
         """Called by the runtime before `finish`: what comes now would be lost."""
         self._has_batch = False
 
     def finish(self) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
         """Called by the runtime after each batch: output -> tables, and the counters."""
-        tables: dict[str, list[pa.Table]] = {}
-        for output, rows, _ in self._forwarded:
-            tables.setdefault(output, []).append(rows)
-        return tables, self._counters
-
-    def made_of(self, output: str) -> npt.NDArray[np.int64]:
-        """Called by the runtime: of which rows of its source in the batch the rows of a forwarded output are made."""
-        found = [numbers for name, _, numbers in self._forwarded if name == output and numbers is not None]
-        return np.concatenate([np.zeros(0, np.int64), *found])
+        return self.given.tables(), self.given.counters

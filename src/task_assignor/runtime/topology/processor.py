@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +13,24 @@ from task_assignor.runtime.arrow.frames import no_rows, to_records
 from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.errors import ProcessorStateException, TaskCorruptedException, TopologyException
 from task_assignor.runtime.topology.context import TaskContext
+from task_assignor.runtime.topology.given import Mark
 from task_assignor.runtime.topology.rows import check_times, declared_table, exact_table, inferred, kept, likely
 from task_assignor.sdk.text import shown
 
-_Mark: TypeAlias = tuple[int, dict[str, int]]
-_Made: TypeAlias = tuple[str, int, list[Mapping[str, Any]], tuple[_Mark, _Mark] | None]
-"""Source and row of a record, the rows that came of it, and between which marks it forwarded or counted something, if it did."""
 NOT_OF_A_RECORD: Final = (ImportError, MemoryError, ProcessorStateException, TaskCorruptedException)
 """What `process` may raise for no fault of its record: another try, or one where a module is, may have more luck, and nothing is left out."""
+
+
+class _Made(NamedTuple):
+    """What came of a record."""
+
+    topic: str
+    row: int
+    record: int
+    """Its number, `Given.record`."""
+    rows: list[Mapping[str, Any]]
+    done: tuple[Mark, Mark] | None
+    """Between which marks it forwarded or counted something, if it did."""
 
 
 class Processor(ABC):
@@ -101,7 +111,7 @@ class RecordProcessor(Processor):
         made: list[_Made] = []
         for topic, row in _in_order_of_time(batch, context):
             context.stand_at(topic, row)
-            mark = context.marked()
+            mark = context.given.marked()
             try:
                 given = self.process(topic, records[topic].at(row), context)
                 rows = (
@@ -122,15 +132,15 @@ class RecordProcessor(Processor):
                         f"records of {source!r}."
                     )
                 if rows:
-                    made.append((topic, row, rows, context.done_since(mark)))
+                    made.append(_Made(topic, row, context.given.record, rows, context.given.done_since(mark)))
         context.stand_at()
         return _to_table(made, schema, context)
 
 
-def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: _Mark) -> None:
+def _leave_out(topic: str, row: int, error: Exception, context: TaskContext, mark: Mark) -> None:
     """A record made trouble; called where its exception is handled."""
     _raise_if_it_stops(error, context)
-    context.back_to(mark)
+    context.given.back_to(mark)
     context.leave_out(topic, [row], _why(error))
 
 
@@ -145,7 +155,7 @@ def _why(error: Exception) -> str:
 
 def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext) -> pa.Table | None:
     """The rows that came of the records; those of which they do not fit are left out."""
-    found = [row for _, _, rows, _ in made for row in rows]
+    found = [row for one in made for row in one.rows]
     if not found:
         return None
     table = None
@@ -165,33 +175,35 @@ def _to_table(made: list[_Made], schema: pa.Schema | None, context: TaskContext)
     fitting: list[_Made] = []
     bad: list[tuple[_Made, str]] = []
     for one in made:
-        topic, row, rows, _ = one
-        context.stand_at(topic, row)
+        context.stand_at(one.topic, one.row)
         try:
             # What is declared decides about each record alone, whatever others of the batch have.
-            tables.append(declared_table(rows, *declared) if declared is not None else exact_table(rows, schema))
+            tables.append(
+                declared_table(one.rows, *declared) if declared is not None else exact_table(one.rows, schema)
+            )
             fitting.append(one)
         except Exception as error:  # noqa: BLE001 - whatever does not fit: its record is named
             _raise_if_it_stops(error, context)
             bad.append((one, _why(error)))
     context.stand_at()
-    for (_, _, _, done), _ in reversed(bad):
-        if done is not None:
-            context.forget(*done)
-    for (topic, row, _, _), why in bad:
-        context.leave_out(topic, [row], why)
+    for one, _ in reversed(bad):
+        if one.done is not None:
+            context.given.forget(*one.done)
+    for one, why in bad:
+        context.leave_out(one.topic, [one.row], why)
     if not tables:
         return None
     return _known(pa.concat_tables(tables, promote_options="default"), fitting, context)
 
 
 def _known(table: pa.Table, made: list[_Made], context: TaskContext) -> pa.Table:
-    """The rows that came of records; where they may be forwarded, the context knows of which."""
+    """The rows that came of records; the context knows of which."""
+    context.given.remember(table, np.array([one.record for one in made for _ in one.rows], np.int64))
     if context.is_forwarding():
-        sources = {topic for topic, _, _, _ in made}
+        sources = {one.topic for one in made}
         if len(sources) <= 1:
-            made_of = np.array([row for _, row, rows, _ in made for _ in rows], np.int64)
-            given = [row for _, _, rows, _ in made for row in rows]
+            made_of = np.array([one.row for one in made for _ in one.rows], np.int64)
+            given = [row for one in made for row in one.rows]
             context.made(table, next(iter(sources), None), made_of, given)
     return table
 
