@@ -71,11 +71,7 @@ class KafkaLog:
         """Partitions of which it was said that records are hidden for long."""
         self._checked_s = time.monotonic()
         self._ends: Sequence[int] | None = None
-        taken = {
-            *(topic.key if topic.key_in == "key" else ()),
-            *([topic.timestamp] if topic.is_timed_by_record else []),
-        }
-        self._in_value = pa.schema([field for field in spec.schema if field.name not in taken])
+        self._in_value = topic.in_value(spec.schema)
 
     def refresh(self) -> None:
         """Look where it ends now, and now and then whether it still is the same topic.
