@@ -31,7 +31,7 @@ from task_assignor.runtime.topics.topic import topics_storage
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.text import nearest, shown
 from task_assignor.spark.columns import arrow_schema, columns_not_in, described, spark_schema
-from task_assignor.spark.jobs import even_shares
+from task_assignor.spark.jobs import even_shares, made_active
 from task_assignor.spark.session import require_classic
 from task_assignor.spark.shipping import package_finder, ship_package
 
@@ -516,7 +516,8 @@ def register_source(spark: SparkSession) -> None:
     """
     require_classic(spark)
     ship_package(spark)
-    spark.dataSource.register(TaskAssignorSource)
+    with made_active(spark):
+        spark.dataSource.register(TaskAssignorSource)
 
 
 def frame_of(
@@ -536,9 +537,10 @@ def frame_of(
         SparkSessionError: the session is one of Spark Connect.
     """
     register_source(spark)
-    spark.dataSource.register(FixedSource)
     check_files(piece for pieces in rows.parts.values() for piece in pieces)
     reader = spark.read.format(FixedSource.name()).schema(spark_schema(rows.schema, with_offsets=with_offsets))
     fixed = {"since": rows.upto(rows.starts), "upto": rows.upto(rows.ends), "splits": splits}
     reader = reader.options(**options, **{key: json.dumps(value) for key, value in fixed.items()})
-    return reader.option("offsets", with_offsets).load()
+    with made_active(spark):
+        spark.dataSource.register(FixedSource)
+        return reader.option("offsets", with_offsets).load()
