@@ -488,11 +488,13 @@ def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) ->
         table = table.select(wanted.names)
         at_once = max(min(BATCH_ROWS, BATCH_BYTES * table.num_rows // max(table.nbytes, 1)), 1)
         for start in range(0, table.num_rows, at_once):
-            part = table.slice(start, at_once)
+            # Of no columns Arrow gives as many rows as are asked for, and a table that is made of them has none.
+            part = table.slice(start, min(at_once, table.num_rows - start))
             if table.nbytes > _CAST_BYTES:
                 part = taken(part, pa.array(np.arange(part.num_rows)))
-            columns = [_as_spark_has_it(part.column(field.name), field, piece) for field in wanted]
-            yield from pa.table(columns, schema=wanted).to_batches()
+            for place, field in enumerate(wanted):
+                part = part.set_column(place, field, _as_spark_has_it(part.column(place), field, piece))
+            yield from part.to_batches()
 
 
 def _as_spark_has_it(column: pa.ChunkedArray, field: pa.Field, piece: Piece) -> pa.ChunkedArray:
