@@ -430,6 +430,13 @@ def test_json_passes_over_what_is_no_column_and_takes_what_is_not_there_as_null(
     assert rows.column("n").to_pylist() == [1, None]
 
 
+def test_a_column_whose_name_has_no_letters_is_a_member_of_that_name() -> None:
+    """It was written as `column_1`, and could not be read again."""
+    rows = pa.table({"n": [1], "": [2]})
+    assert JsonSerde().serialize(rows) == [b'{"n":1,"":2}']
+    assert JsonSerde().deserialize([b'{"n":1,"":2}'], rows.schema).equals(rows)
+
+
 def test_columns_that_json_cannot_say_are_refused() -> None:
     with pytest.raises(TopicException, match="The topic t: The column 'b' has type binary, which JSON cannot say"):
         KafkaTopic("t", pa.schema([("b", pa.binary())]), "b")
