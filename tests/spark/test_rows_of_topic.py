@@ -1,13 +1,15 @@
-"""The rows of a topic as Spark's source sees them, while others append."""
+"""The rows of a topic as Spark's source sees them: while others append, and without columns."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from task_assignor.runtime import Topic, append_topic, write_topic
 from task_assignor.runtime.topics import changes, versions
@@ -58,3 +60,11 @@ def test_what_a_frame_asks_for_is_no_option_of_users(tmp_path: Path) -> None:
     read = [batch.num_rows for part in reader.partitions() for batch in reader.read(part)]  # type: ignore[union-attr]
     assert len(reader.partitions()) == 2
     assert sum(read) == 100
+
+
+def test_rows_without_columns_are_as_many(tmp_path: Path) -> None:
+    """A schema without any gave no rows, so that nothing was counted."""
+    write_topic(tmp_path, "numbers", pa.table({"n": range(50)}), partitions=2, key=["n"])
+    reader = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers"}).reader(StructType([]))
+    batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert sum(batch.num_rows for batch in batches) == 50

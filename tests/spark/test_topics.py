@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql import types as T  # noqa: N812
 
 from task_assignor.runtime import CorruptLogException, Topic, TopicException
-from task_assignor.spark import SparkJobError, read_topic, write_topic
+from task_assignor.spark import SparkJobError, read_topic, register_source, write_topic
 from task_assignor.spark.columns import arrow_schema
 from task_assignor.spark.jobs import fail_fast
 from task_assignor.spark.parquet import parquet_row_groups
@@ -235,6 +235,20 @@ def test_types_survive_the_way_through_a_topic(spark: SparkSession, tmp_path: Pa
     write_topic(frame, tmp_path, "t", key=["k"], partitions=2, timestamp="t")
 
     assert frame.collect() == read_topic(spark, tmp_path, "t").collect()
+
+
+def test_a_second_session_writes_and_reads_topics_too(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
+    """Spark looked for what it was to write with in the first one, and said that what reads was there already."""
+    write_topic(frame, tmp_path, "of-the-first", key=["key"], partitions=1)
+    assert read_topic(spark, tmp_path, "of-the-first").count() == frame.count()
+    second = spark.newSession()
+    write_topic(second.range(10), tmp_path, "numbers", key=["id"], partitions=2)
+    assert read_topic(second, tmp_path, "numbers").count() == 10
+    register_source(second)
+    assert second.read.format("task_assignor").options(topics_root=str(tmp_path), topic="numbers").load().count() == 10
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    assert active._jsparkSession.equals(spark._jsparkSession), "two objects of Python may be one of Java"
 
 
 def test_an_empty_dataframe_makes_an_empty_topic(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:

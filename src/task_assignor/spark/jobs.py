@@ -64,6 +64,24 @@ def how_ended(context: Any) -> Literal["stopped", "lost"] | None:
 
 
 @contextmanager
+def made_active(spark: SparkSession) -> Iterator[None]:
+    """Have a session be the active one of this thread: Spark looks there for sources and sinks in Python, whatever session is asked.
+
+    Of a second session (`newSession`) it says else that there is one of that name already, or that there is none.
+    """
+    sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001 (as PySpark itself)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+@contextmanager
 def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
     """Cancel the Spark jobs started inside as soon as one Spark task has failed `MAX_TASK_FAILURES` times, or at Ctrl-C.
 

@@ -31,7 +31,7 @@ from task_assignor.runtime.topics.topic import topics_storage
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.text import nearest, shown
 from task_assignor.spark.columns import arrow_schema, columns_not_in, described, spark_schema
-from task_assignor.spark.jobs import even_shares
+from task_assignor.spark.jobs import even_shares, made_active
 from task_assignor.spark.session import require_classic
 from task_assignor.spark.shipping import package_finder, ship_package
 
@@ -488,11 +488,13 @@ def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) ->
         table = table.select(wanted.names)
         at_once = max(min(BATCH_ROWS, BATCH_BYTES * table.num_rows // max(table.nbytes, 1)), 1)
         for start in range(0, table.num_rows, at_once):
-            part = table.slice(start, at_once)
+            # Of no columns Arrow gives as many rows as are asked for, and a table that is made of them has none.
+            part = table.slice(start, min(at_once, table.num_rows - start))
             if table.nbytes > _CAST_BYTES:
                 part = taken(part, pa.array(np.arange(part.num_rows)))
-            columns = [_as_spark_has_it(part.column(field.name), field, piece) for field in wanted]
-            yield from pa.table(columns, schema=wanted).to_batches()
+            for place, field in enumerate(wanted):
+                part = part.set_column(place, field, _as_spark_has_it(part.column(place), field, piece))
+            yield from part.to_batches()
 
 
 def _as_spark_has_it(column: pa.ChunkedArray, field: pa.Field, piece: Piece) -> pa.ChunkedArray:
@@ -516,7 +518,8 @@ def register_source(spark: SparkSession) -> None:
     """
     require_classic(spark)
     ship_package(spark)
-    spark.dataSource.register(TaskAssignorSource)
+    with made_active(spark):
+        spark.dataSource.register(TaskAssignorSource)
 
 
 def frame_of(
@@ -536,9 +539,10 @@ def frame_of(
         SparkSessionError: the session is one of Spark Connect.
     """
     register_source(spark)
-    spark.dataSource.register(FixedSource)
     check_files(piece for pieces in rows.parts.values() for piece in pieces)
     reader = spark.read.format(FixedSource.name()).schema(spark_schema(rows.schema, with_offsets=with_offsets))
     fixed = {"since": rows.upto(rows.starts), "upto": rows.upto(rows.ends), "splits": splits}
     reader = reader.options(**options, **{key: json.dumps(value) for key, value in fixed.items()})
-    return reader.option("offsets", with_offsets).load()
+    with made_active(spark):
+        spark.dataSource.register(FixedSource)
+        return reader.option("offsets", with_offsets).load()

@@ -18,7 +18,7 @@ from task_assignor.runtime.topics.topic import topics_storage
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
 from task_assignor.spark.columns import arrow_schema
-from task_assignor.spark.jobs import fail_fast
+from task_assignor.spark.jobs import fail_fast, made_active
 from task_assignor.spark.parquet import parquet_row_groups, shuffle_row_groups
 from task_assignor.spark.session import require_classic
 from task_assignor.spark.shipping import ship_package
@@ -123,8 +123,9 @@ def _shuffle(frame: DataFrame, shuffle: Shuffle) -> Sequence[Shuffled]:
     groups = parquet_row_groups(frame, shuffle.schema)
     if groups is not None:
         return shuffle_row_groups(frame, groups, shuffle)
-    frame.sparkSession.dataSource.register(ArrowShuffle)
-    frame.write.format(ArrowShuffle.name()).mode("append").option("shuffle", encode_shuffle(shuffle)).save()
+    with made_active(frame.sparkSession):
+        frame.sparkSession.dataSource.register(ArrowShuffle)
+        frame.write.format(ArrowShuffle.name()).mode("append").option("shuffle", encode_shuffle(shuffle)).save()
     return read_manifest(shuffle)
 
 

@@ -233,6 +233,8 @@ class Makes(JsonSerde):
         return "Makes()"
 
     def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> Any:
+        if isinstance(self.made, SerializationException):
+            raise self.made
         return self.made
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
@@ -244,6 +246,7 @@ class Makes(JsonSerde):
     [
         ([{"key": 1}], r"Makes\(\) made \[\{'key': 1\}\], which is no Table of PyArrow"),
         (pa.table({"key": ["one"]}), r"Makes\(\) made columns of other types than the topic's: .*'one'"),
+        (SerializationException("its index is none of theirs", 5), "its index is none of theirs"),
     ],
 )
 def test_what_a_serde_of_ones_own_makes_is_named(made: Any, told: str) -> None:

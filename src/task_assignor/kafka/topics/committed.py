@@ -145,8 +145,9 @@ def committed_of(group: str, partition: int, committed: Mapping[str, tuple[int, 
         except ValueError:
             raise KafkaClusterException(
                 f"The group {group} has committed offset {offset} of the topic {topic}, partition {partition}, but this application "
-                f"has not done it (metadata {text[:100]!r}). Maybe another application has the same application.id: choose "
-                "another one, or delete the offsets of that group."
+                f"has not done it (metadata {text[:100]!r}). Maybe somebody has set it (kafka-consumer-groups --reset-offsets), or another "
+                "application has the same application.id. Without the offsets of that group (--delete-offsets) a run goes on from its "
+                "folder; to process records again, run the application under another application.id with a new run_dir."
             ) from None
     if len(found) > 1:
         offsets = ", ".join(f"{offset} of {topic}" for topic, (offset, _) in sorted(committed.items()))

@@ -67,9 +67,14 @@ class KafkaTopic:
             # Its rules are those of every topic.
             spec = TopicSpec(self.name, 1, self.schema, self.key, self.timestamp)
             try:
-                self.serde.check(spec.schema)
+                self.serde.check(self.in_value(spec.schema))
             except SerializationException as error:
                 raise TopicException(f"The topic {self.name}: {error}") from None
+
+    def in_value(self, schema: pa.Schema) -> pa.Schema:
+        """Those of the columns that are in the value of a record."""
+        beside = {*(self.key if self.key_in == "key" else ()), *([self.timestamp] if self.is_timed_by_record else [])}
+        return pa.schema([field for field in schema if field.name not in beside])
 
     @property
     def is_timed_by_record(self) -> bool:

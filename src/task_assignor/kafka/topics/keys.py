@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
+from task_assignor.runtime.arrow.dictionaries import encoded
 from task_assignor.runtime.arrow.keys import key_type_name
 
 _WIDTHS: Final = {"int64": 8, "int32": 4, "int16": 2, "int8": 1, "bool": 1, "date32": 4, "timestamp": 8}
@@ -49,6 +50,9 @@ def read_keys(keys: Sequence[bytes | None], fields: Sequence[pa.Field]) -> list[
 
 
 def _column(cells: list[bytes | None], field: pa.Field) -> pa.Array:
+    if pa.types.is_dictionary(field.type):
+        values = _column(cells, field.with_type(field.type.value_type))
+        return encoded(pa.chunked_array([values]), field.type).chunk(0)
     name = key_type_name(field.type)
     if name == "binary":
         return pa.array(cells, pa.binary()).cast(field.type)

@@ -71,11 +71,7 @@ class KafkaLog:
         """Partitions of which it was said that records are hidden for long."""
         self._checked_s = time.monotonic()
         self._ends: Sequence[int] | None = None
-        taken = {
-            *(topic.key if topic.key_in == "key" else ()),
-            *([topic.timestamp] if topic.is_timed_by_record else []),
-        }
-        self._in_value = pa.schema([field for field in spec.schema if field.name not in taken])
+        self._in_value = topic.in_value(spec.schema)
 
     def refresh(self) -> None:
         """Look where it ends now, and now and then whether it still is the same topic.
@@ -256,7 +252,8 @@ class KafkaLog:
         try:
             rows = self._topic.serde.deserialize([value for value in values if value is not None], self._in_value)
         except SerializationException as error:
-            raise SerializationException(str(error), there[error.index] if error.index >= 0 else -1) from error
+            place = there[error.index] if 0 <= error.index < len(there) else -1
+            raise SerializationException(str(error), place) from error
         if not isinstance(rows, pa.Table | pa.RecordBatch):
             raise SerializationException(f"{self._topic.serde!r} made {shown(rows)}, which is no Table of PyArrow")
         if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:

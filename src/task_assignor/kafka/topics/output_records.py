@@ -28,13 +28,9 @@ def records_of(
     Raises:
         TopicException: they cannot be written.
     """
-    taken = {
-        *(topic.key if topic.key_in == "key" else ()),
-        *([topic.timestamp] if topic.is_timed_by_record else []),
-    }
     check_columns(topic, rows.schema)
     try:
-        values = topic.serde.serialize(rows.drop_columns(list(taken)) if taken else rows)
+        values = topic.serde.serialize(rows.select(topic.in_value(rows.schema).names))
     except SerializationException as error:
         raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {error}") from error
     if len(values) != rows.num_rows:

@@ -129,8 +129,10 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
         if pa.types.is_fixed_size_list(column.type) and column.null_count:
             # Of a part of an array it takes all values, and says that there are too many.
             table = table.set_column(place, table.schema.field(place), column.take(pa.array(np.arange(len(column)))))
-    frame = pl.from_arrow(table)
+    # To a name of no letters it gives another one.
+    frame = pl.from_arrow(table.rename_columns([str(place) for place in range(table.num_columns)]))
     assert isinstance(frame, pl.DataFrame)
+    frame.columns = table.schema.names
     return frame
 
 

@@ -1,0 +1,82 @@
+"""Keys of records: what is written of key columns is what is read of them, or is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from task_assignor.kafka.topics import KafkaTopic, SerializationException
+from task_assignor.kafka.topics.keys import read_keys
+from task_assignor.kafka.topics.output_records import records_of
+from task_assignor.runtime.arrow.keys import serialise_keys
+from task_assignor.runtime.errors import TopicException
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"])),
+            st.none() | st.integers(-(2**31), 2**31 - 1),
+            st.none() | st.integers(-(2**40), 2**40),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_keys_are_read_as_they_are_written(cells: list[tuple[str, int | None, int | None]]) -> None:
+    schema = pa.schema([("s", pa.string()), ("n", pa.int32()), ("at", pa.timestamp("ms"))])
+    arrays = [pa.array(column, field.type) for column, field in zip(zip(*cells, strict=True), schema, strict=True)]
+    rows = pa.table(arrays, schema=schema)
+    for names in (["s"], ["s", "n"], ["n", "at", "s"]):
+        flat, offsets = serialise_keys(rows, names)
+        keys = [bytes(flat[start:end]) for start, end in itertools.pairwise(offsets)]
+        found = read_keys(keys, [schema.field(name) for name in names])
+        assert [column.to_pylist() for column in found] == [rows.column(name).to_pylist() for name in names]
+
+
+@pytest.mark.parametrize("key", [b"", b"123", b"12345"])
+def test_a_key_of_other_bytes_is_refused(key: bytes) -> None:
+    with pytest.raises(SerializationException, match="is not of the columns n: int32"):
+        read_keys([b"1234", key], [pa.field("n", pa.int32())])
+
+
+def test_a_key_that_is_nowhere_else_keeps_all_of_its_time_or_is_refused() -> None:
+    rows = pa.table({"at": pa.array([1_000_000, 1_234_567], pa.timestamp("us"))})
+    topic = KafkaTopic("keyed", key="at", key_in="key")
+    assert [key for _, key, _, _ in records_of(rows[:1], topic, 1, [])] == [(1_000).to_bytes(8, "big")]
+    with pytest.raises(TopicException, match=r"The key column 'at' of the output 'keyed' .*would lose data: 1234567"):
+        records_of(rows, topic, 1, [])
+    assert len(records_of(rows, KafkaTopic("valued", key="at"), 1, [])) == 2
+
+
+def test_null_among_the_values_of_a_dictionary_is_no_key() -> None:
+    """Arrow says that it is there, so it was the key of an empty text."""
+    names = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), pa.array(["a", None]))
+    rows = pa.table({"k": names, "n": [1, 2, 3]})
+    found = records_of(rows, KafkaTopic("keyed", key="k", key_in="key"), 1, [])
+    assert [key for _, key, _, _ in found] == [b"a", None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (pa.binary(), [b"\xff", None, b""]),
+        (pa.dictionary(pa.int32(), pa.string()), ["a", None, "a"]),
+        (pa.dictionary(pa.int8(), pa.int64()), [5, None, 5]),
+    ],
+)
+def test_what_is_in_the_key_of_records_need_not_be_what_json_can_say(
+    kind: pa.DataType, keys: list[bytes | str | int | None]
+) -> None:
+    """A topic whose keys are bytes could not be read as JSON, though they are not in it."""
+    column = pa.array(keys).dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else pa.array(keys, kind)
+    rows = pa.table({"k": column, "n": [1, 2, 3]})
+    found = records_of(rows, KafkaTopic("keyed", rows.schema, "k", key_in="key"), 1, [])
+    assert [value for value, _, _, _ in found] == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
+    assert read_keys([key for _, key, _, _ in found], [rows.schema.field("k")]) == [column]
+    with pytest.raises(TopicException, match=r"The column 'k' has type .*, which JSON cannot say"):
+        KafkaTopic("valued", rows.schema, "k")
