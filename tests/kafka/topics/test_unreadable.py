@@ -233,11 +233,13 @@ class Makes(JsonSerde):
         return "Makes()"
 
     def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> Any:
-        if isinstance(self.made, SerializationException):
+        if isinstance(self.made, Exception):
             raise self.made
         return self.made
 
     def serialize(self, rows: pa.Table) -> Sequence[bytes]:
+        if isinstance(self.made, KeyError):
+            raise self.made
         return [b"1", b"2"]
 
 
@@ -247,6 +249,10 @@ class Makes(JsonSerde):
         ([{"key": 1}], r"Makes\(\) made \[\{'key': 1\}\], which is no Table of PyArrow"),
         (pa.table({"key": ["one"]}), r"Makes\(\) made columns of other types than the topic's: .*'one'"),
         (SerializationException("its index is none of theirs", 5), "its index is none of theirs"),
+        (
+            KeyError("colour"),
+            r"Makes\(\) failed with KeyError: 'colour' \(File .*, in Makes.deserialize: raise self.made\)",
+        ),
     ],
 )
 def test_what_a_serde_of_ones_own_makes_is_named(made: Any, told: str) -> None:
@@ -257,7 +263,8 @@ def test_what_a_serde_of_ones_own_makes_is_named(made: Any, told: str) -> None:
     log = KafkaLog(topic, spec, "id", connection, RecordReader(connection, "tests"), bool)
     with pytest.raises(SerializationException, match=told):
         log._rows([Given(b"k", b"v")])
-    with pytest.raises(TopicException, match=r"output 'in' cannot be written: Makes\(\) made 2 values of 1 rows"):
+    written = "failed with KeyError: 'colour'" if isinstance(made, KeyError) else "made 2 values of 1 rows"
+    with pytest.raises(TopicException, match=rf"output 'in' cannot be written: Makes\(\) {written}"):
         records_of(pa.table({"key": [1]}), topic, 1, [])
 
 

@@ -17,6 +17,7 @@ from task_assignor.kafka.topics.offsets import ends_of, first_offsets, high_wate
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
+from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.topics.fetched import Fetched, Unreadable
 from task_assignor.runtime.topics.spec import TopicSpec
@@ -254,6 +255,8 @@ class KafkaLog:
         except SerializationException as error:
             place = there[error.index] if 0 <= error.index < len(there) else -1
             raise SerializationException(str(error), place) from error
+        except Exception as error:
+            raise SerializationException(f"{self._topic.serde!r} failed with {text_with_line(error)}") from error
         if not isinstance(rows, pa.Table | pa.RecordBatch):
             raise SerializationException(f"{self._topic.serde!r} made {shown(rows)}, which is no Table of PyArrow")
         if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:

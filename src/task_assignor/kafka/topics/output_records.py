@@ -11,6 +11,7 @@ from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.serdes import SerializationException
 from task_assignor.runtime.arrow.frames import valid
 from task_assignor.runtime.arrow.keys import key_type_name, partitions_of_keys, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.errors import TopicException
 
 
@@ -31,8 +32,13 @@ def records_of(
     check_columns(topic, rows.schema)
     try:
         values = topic.serde.serialize(rows.select(topic.in_value(rows.schema).names))
-    except SerializationException as error:
-        raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {error}") from error
+    except Exception as error:
+        told = (
+            error
+            if isinstance(error, SerializationException)
+            else f"{topic.serde!r} failed with {text_with_line(error)}"
+        )
+        raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {told}") from error
     if len(values) != rows.num_rows:
         raise TopicException(
             f"The rows for the output {topic.name!r} cannot be written: {topic.serde!r} made {len(values)} values of {rows.num_rows} rows, "
