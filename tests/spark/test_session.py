@@ -464,6 +464,8 @@ def test_a_session_that_ends_under_a_run_is_said_to_have(
     first, *others = said.splitlines()
     assert first.startswith(expected), error
     assert [other.startswith(afterwards) for other in others] == [True] * 5, said + error
+    # What Py4J logs by itself stays; there was a traceback of ours, too, of the thread that looks how jobs fail.
+    assert "task-assignor-" not in error
 
 
 @pytest.mark.spark

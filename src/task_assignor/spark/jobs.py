@@ -99,12 +99,17 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
     reasons: list[str] = []
 
     def watch() -> None:
-        while not done.wait(_POLL_S):
-            reason = repeated_failure(spark, group)
-            if reason:
-                reasons.append(reason)
-                context.cancelJobGroup(group)
-                return
+        try:
+            while not done.wait(_POLL_S):
+                reason = repeated_failure(spark, group)
+                if reason:
+                    reasons.append(reason)
+                    context.cancelJobGroup(group)
+                    return
+        except (Py4JError, OSError, AttributeError):
+            # Whoever waits for the jobs says so.
+            if how_ended(context) is None:
+                raise
 
     context.setJobGroup(group, what)
     watcher = InheritableThread(target=watch, name="task-assignor-watch", daemon=True)
