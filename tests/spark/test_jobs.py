@@ -1,11 +1,13 @@
 """What is told of Spark jobs that fail."""
 
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from task_assignor.spark.jobs import reason_of, short_reason
+from task_assignor.spark.jobs import MAX_TASK_FAILURES, OURS, failed_attempts, reason_of, repeated_failure, short_reason
 
 pytestmark = pytest.mark.spark
 
@@ -37,3 +39,55 @@ def test_a_worker_that_may_have_too_few_addresses_is_told_of_the_setting() -> No
     )
     assert reason_of(session(), crashed) == crashed
     assert reason_of(few, "the processor says no") == "the processor says no"
+
+
+@pytest.fixture
+def questions(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What Spark's JVM is asked."""
+    gateway: Any = spark.sparkContext._gateway
+    client, found = gateway._gateway_client, list[str]()
+    send = client.send_command
+
+    def noted(command: str, *given: Any, **more: Any) -> Any:
+        found.append(command)
+        return send(command, *given, **more)
+
+    monkeypatch.setattr(client, "send_command", noted)
+    return found
+
+
+def test_a_job_of_many_spark_tasks_is_looked_at_by_few_questions(spark: SparkSession, questions: list[str]) -> None:
+    """Each of its tasks was asked for, ten times a second: of 6 000, four of which had failed, each look took a second."""
+    fail(spark, f"{OURS}many", tasks=300, times=MAX_TASK_FAILURES)
+    questions.clear()
+    assert "the first one" in str(repeated_failure(spark, f"{OURS}many"))
+    assert len(questions) < 100
+
+
+def test_a_client_that_has_failed_often_is_looked_at_by_few_questions(
+    spark: SparkSession, questions: list[str]
+) -> None:
+    """Each look asked for all of its failures again: with 300 of them that took 0.23 s of the coordinator's time, twice a second."""
+    fail(spark, f"{OURS}often", tasks=1, times=20)
+    first = failed_attempts(spark, f"{OURS}often")
+    assert len(first) == 20
+    assert failed_attempts(spark, f"{OURS}often", first[18].task_id) == first[19:]
+    questions.clear()
+    assert failed_attempts(spark, f"{OURS}often", first[19].task_id) == []
+    assert len(questions) < 80
+
+
+def fail(spark: SparkSession, group: str, tasks: int, times: int) -> None:
+    """Run a Spark job whose first Spark task fails so many times."""
+
+    def run(numbers: Iterable[int]) -> Iterator[int]:
+        from pyspark import TaskContext
+
+        context: Any = TaskContext.get()
+        if context.partitionId() == 0 and context.attemptNumber() < times:
+            raise ValueError("the first one")
+        yield from numbers
+
+    spark.sparkContext.setJobGroup(group, "a test")
+    spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(run).count()
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it

@@ -99,12 +99,17 @@ def fail_fast(spark: SparkSession, what: str) -> Iterator[None]:
     reasons: list[str] = []
 
     def watch() -> None:
-        while not done.wait(_POLL_S):
-            reason = repeated_failure(spark, group)
-            if reason:
-                reasons.append(reason)
-                context.cancelJobGroup(group)
-                return
+        try:
+            while not done.wait(_POLL_S):
+                reason = repeated_failure(spark, group)
+                if reason:
+                    reasons.append(reason)
+                    context.cancelJobGroup(group)
+                    return
+        except (Py4JError, OSError, AttributeError):
+            # Whoever waits for the jobs says so.
+            if how_ended(context) is None:
+                raise
 
     context.setJobGroup(group, what)
     watcher = InheritableThread(target=watch, name="task-assignor-watch", daemon=True)
@@ -201,51 +206,68 @@ class FailedAttempt:
     message: str
 
 
-def failed_attempts(spark: SparkSession, group: str) -> list[FailedAttempt]:
+def failed_attempts(spark: SparkSession, group: str, after: int = -1) -> list[FailedAttempt]:
     """The failed attempts of the Spark tasks of a job group, oldest first.
 
     Args:
         spark: the session.
         group: the job group.
+        after: the `task_id` up to which they are left out: those of a client that lives for months would take longer and longer.
     """
-    return _failed_attempts(spark, spark.sparkContext.statusTracker().getJobIdsForGroup(group), at_least=1)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+    return _failed_attempts(spark, jobs, at_least=1, after=after)
 
 
-def _failed_attempts(spark: SparkSession, jobs: Sequence[int], at_least: int) -> list[FailedAttempt]:
+def _failed_attempts(spark: SparkSession, jobs: Sequence[int], at_least: int, after: int = -1) -> list[FailedAttempt]:
     """Those of some jobs; stages with fewer failures are left out, which spares asking for their tasks."""
     found = []
-    for stage, task in _attempts(spark, jobs, lambda info: info.numFailedTasks >= at_least):
-        if task.status() == "FAILED":
-            message = task.errorMessage()
-            text = str(message.get()) if message.isDefined() else ""
-            found.append(FailedAttempt(stage, task.index(), task.taskId(), text))
+    for stage, task in _attempts(spark, jobs, "FAILED", lambda info: info.numFailedTasks >= at_least, after):
+        message = task.errorMessage()
+        text = str(message.get()) if message.isDefined() else ""
+        found.append(FailedAttempt(stage, task.index(), task.taskId(), text))
     return sorted(found, key=lambda attempt: attempt.task_id)
 
 
 def running_executors(spark: SparkSession, group: str) -> list[str]:
     """The executors that run Spark tasks of a job group now, sorted."""
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
-    attempts = _attempts(spark, jobs, lambda info: info.numActiveTasks > 0)
-    return sorted({str(task.executorId()) for _, task in attempts if task.status() == "RUNNING"})
+    attempts = _attempts(spark, jobs, "RUNNING", lambda info: info.numActiveTasks > 0)
+    return sorted({str(task.executorId()) for _, task in attempts})
 
 
-def _attempts(spark: SparkSession, jobs: Sequence[int], wanted: Callable[[Any], bool]) -> Iterator[tuple[int, Any]]:
-    """(stage, Spark's own description) of the attempts of the Spark tasks of some jobs, of those stages."""
+def _attempts(
+    spark: SparkSession,
+    jobs: Sequence[int],
+    status: str,
+    wanted: Callable[[Any], bool],
+    after: int = -1,
+) -> Iterator[tuple[int, Any]]:
+    """(stage, Spark's own description) of the attempts of the Spark tasks of some jobs, of that status and of those stages.
+
+    Spark's JVM chooses: of a stage there may be thousands, and each question about one is a message to it.
+    """
     context = spark.sparkContext
     tracker = context.statusTracker()
     store: Any = context._jsc.sc().statusStore()  # noqa: SLF001 (Spark has no public way to the message)
+    jvm: Any = context._jvm  # noqa: SLF001
+    api = jvm.org.apache.spark.status.api.v1
+    chosen = jvm.java.util.Collections.singletonList(api.TaskStatus.valueOf(status))
     for job in jobs:
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info else ():
             stage_info = tracker.getStageInfo(stage)
             if stage_info is None or not wanted(stage_info):
                 continue
+            attempt = stage_info.currentAttemptId
             try:
-                tasks = store.taskList(stage, stage_info.currentAttemptId, _LISTED_TASKS)
+                tasks = store.taskList(stage, attempt, 0, _LISTED_TASKS, api.TaskSorting.ID, chosen)
             except Py4JError:  # the stage has just gone from the store
                 continue
-            for number in range(tasks.size()):
-                yield stage, tasks.apply(number)
+            for number in reversed(range(tasks.size())):
+                task = tasks.apply(number)
+                if task.taskId() <= after:
+                    break
+                yield stage, task
 
 
 def short_reason(text: str) -> str:

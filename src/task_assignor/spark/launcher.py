@@ -81,7 +81,8 @@ class SparkLauncher:
         self._is_started = False
         self._stopping = False
         self._next_look = dict.fromkeys(("exits", "departing"), 0.0)
-        self._seen: set[int] = set()
+        self._told: dict[str, int] = {}
+        """Client -> its last Spark task that was told to have failed, also of one that was taken away and comes back."""
         self._executor_due = math.inf
         """Without any executor by then that is told."""
 
@@ -100,7 +101,7 @@ class SparkLauncher:
         check_session(self.spark, len(plan.bootstraps))
         ship_package(self.spark)
         self._is_started, self._stopping = True, False
-        self._group, self._jobs = f"{OURS}clients-{uuid.uuid4()}", {}
+        self._group, self._jobs, self._told = f"{OURS}clients-{uuid.uuid4()}", {}, {}
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
         slots = self.capacity()
@@ -190,10 +191,9 @@ class SparkLauncher:
             if job.thread is not None and not job.runs:
                 job.thread = None
                 found.append(ClientExit(name, "its Spark task has ended", has_left=not job.departs))
-            for attempt in failed_attempts(self.spark, job.group):
-                if attempt.task_id not in self._seen:
-                    self._seen.add(attempt.task_id)
-                    found.append(ClientExit(name, reason_of(self.spark, attempt.message)))
+            for attempt in failed_attempts(self.spark, job.group, self._told.get(name, -1)):
+                self._told[name] = attempt.task_id
+                found.append(ClientExit(name, reason_of(self.spark, attempt.message)))
         return found
 
     def _tell_without_executors(self) -> None:

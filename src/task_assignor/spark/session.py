@@ -37,6 +37,10 @@ from task_assignor.spark.jobs import end_failing_jobs, how_ended, short_reason
 # A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
 MAX_FAILURES: Final = 1000
 _FEW_FAILURES: Final = 100
+_REFUSED: Final = {
+    "spark.speculation": "may start a second copy of a client",
+    "spark.excludeOnFailure.enabled": "starts a client on no executor where it was lost once, and ends the run where there is no other one",
+}
 _TASK_CPUS: Final = "spark.task.cpus"
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
 _LAST_LINES: Final = 20
@@ -240,19 +244,18 @@ def check_slots(spark: SparkSession, count: int, what: str = "clients") -> None:
     conf = context.getConf()
     master = str(context.master)
     problems = _master_problems(master, count, _cpus(conf.get(_TASK_CPUS)), what)
-    if _LOCAL.fullmatch(master) is None:
-        failures = int(conf.get("spark.task.maxFailures") or 4)
-        if failures < _FEW_FAILURES:
-            logger.warning(
-                "spark.task.maxFailures is %d: the run ends when a client's slot was lost that often. "
-                "Maybe set it to %d when the session is built.",
-                failures,
-                MAX_FAILURES,
-            )
-    if (conf.get("spark.speculation") or "false").lower() == "true":
-        problems.append(
-            "spark.speculation is on, so Spark may start a second copy of a client. Build the session without it."
+    failures = int(conf.get("spark.task.maxFailures") or 4)
+    if failures < _FEW_FAILURES and not is_local_master(master):
+        logger.warning(
+            "spark.task.maxFailures is %d: the run ends when a client's slot was lost that often. Maybe set it to %d when the session is built.",
+            failures,
+            MAX_FAILURES,
         )
+    problems += [
+        f"{key} is on, so Spark {does}. Build the session without it."
+        for key, does in _REFUSED.items()
+        if (conf.get(key) or "false").lower() == "true"
+    ]
     patience = conf.get("spark.python.worker.idleTimeoutSeconds") or "0"
     if (conf.get("spark.python.worker.killOnIdleTimeout") or "false").lower() == "true" and patience.strip("s0"):
         problems.append(

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
@@ -40,3 +41,21 @@ def test_who_writes_lets_brokers_make_no_topics_and_keeps_those_that_it_knows(mo
     config: Any = connection.producer({})
     assert config["allow.auto.create.topics"] is False
     assert config["metadata.recovery.strategy"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refusal"),
+    [
+        ("Local: Broker transport failure: broker's supported mechanisms: (n/a) (after 0ms in state DOWN)", False),
+        ("Local: Timed out: broker's supported mechanisms: (n/a) (after 10001ms in state AUTH_HANDSHAKE)", False),
+        ("Broker: Unsupported SASL mechanism: broker's supported mechanisms: SCRAM-SHA-512", True),
+    ],
+)
+def test_a_broker_that_goes_in_the_midst_of_a_handshake_has_refused_nobody(said: str, is_refusal: bool) -> None:
+    """A run ended, and was told of another mechanism, where a broker was killed just when a client told it its own."""
+    trouble = Trouble()
+    trouble.note(
+        KafkaError(KafkaError._AUTHENTICATION, f"sasl_ssl://b:1/1: SASL PLAIN mechanism handshake failed: {said}")
+    )
+    assert bool(trouble.refusal) == is_refusal
+    assert bool(trouble.failure) != is_refusal

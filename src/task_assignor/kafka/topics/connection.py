@@ -51,6 +51,8 @@ _RECONNECT_MS: Final = 1_000
 _NOT_TO_THIS: Final = "not to this"
 """All that can be said where brokers answer others, and nothing is seen to be wrong."""
 _NO_CONNECTION: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL)  # noqa: SLF001
+_BROKEN_OFF: Final = "mechanism handshake failed: Local: "
+"""The broker has not said no: the connection to it broke just then, or it was too slow. librdkafka has the same code for that."""
 _OF_TRANSACTIONS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Where brokers write of each transaction, too."""
 _PASSING: Final = frozenset(
@@ -126,15 +128,16 @@ class Trouble:
     def note(self, error: Any) -> None:
         """Told of every error of a client."""
         _log.debug("confluent-kafka: %s", text_of(error))
-        if error.code() == KafkaError._AUTHENTICATION and "mechanism handshake failed" in error.str():  # noqa: SLF001
+        code = KafkaError._TRANSPORT if _BROKEN_OFF in error.str() else error.code()  # noqa: SLF001
+        if code == KafkaError._AUTHENTICATION and "mechanism handshake failed" in error.str():  # noqa: SLF001
             self._refused(
                 f"{text_of(error)}. Maybe the listener has another sasl.mechanism, or none: then security.protocol is another one"
             )
-        elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
+        elif code == KafkaError._AUTHENTICATION:  # noqa: SLF001
             self._refused(f"{text_of(error)}. Maybe the user or password in sasl.jaas.config is wrong")
-        elif error.code() == KafkaError._SSL and "verify failed" in error.str():  # noqa: SLF001
+        elif code == KafkaError._SSL and "verify failed" in error.str():  # noqa: SLF001
             self._refused(f"{text_of(error)}. Maybe ssl.truststore.location does not have its certificate")
-        elif error.code() in _NO_CONNECTION:
+        elif code in _NO_CONNECTION:
             self.failure, self.failed_at = error.str().partition(" (after ")[0].rstrip("."), time.monotonic()
 
     def _refused(self, reason: str) -> None:
