@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,41 @@ def test_a_claim_lost_of_several_on_a_joined_partition_is_said(monkeypatch: pyte
 
     assert len({name for names in had.values() for name in names} - kept) == is_large
     assert (Goal.ACTIVE_COST in answer.inexact) == is_large
+
+
+EVERYTHING = ["0_0", "0_1", "1_0", "1_1", "2_0", "2_1"]
+STATE_LEFT = {Goal.ACTIVE_STATE, Goal.ACTIVE_LEAST_BEHIND}
+
+
+@pytest.mark.parametrize(
+    ("active", "standby", "left_open"),
+    [
+        ([(), ()], [(), ()], {Goal.ACTIVE_EVEN_STATEFUL}),
+        ([(), ()], [["2_0"], ()], {Goal.ACTIVE_EVEN_STATEFUL, *STATE_LEFT}),
+        ([EVERYTHING[::2], EVERYTHING[1::2]], [(), ()], set()),
+        ([EVERYTHING[::2], [*EVERYTHING[1::2], "2_0"]], [(), ()], {Goal.ACTIVE_EVEN_STATEFUL, *STATE_LEFT}),
+        ([["0_0", "1_0", "2_0"], ["0_1", "1_1", "2_0"]], [(), ()], {Goal.ACTIVE_EVEN_STATEFUL, *STATE_LEFT}),
+        ([EVERYTHING, ()], [(), ()], {Goal.ACTIVE_COST, Goal.ACTIVE_EVEN_STATEFUL, *STATE_LEFT}),
+    ],
+    ids=[
+        "nobody had anything",
+        "state",
+        "all stays",
+        "all stays, and one could be elsewhere",
+        "one is new",
+        "claims are lost",
+    ],
+)
+def test_what_partitions_of_different_sizes_leave_open_is_said(
+    active: Sequence[Sequence[str]], standby: Sequence[Sequence[str]], left_open: set[Goal]
+) -> None:
+    """Partitions of two tasks are placed before those of one: loads are even, the goals after that may have a better way."""
+    tasks = [task for group in range(3) for task in stateful_tasks(group, 2)]
+    clients = [a_client(number + 1, active=active[number], standby=standby[number]) for number in range(2)]
+    assignor = StreamJoinTaskAssignor()
+    assignor.configure({STREAM_JOIN_GROUPS: "0,1;2"})
+
+    assert assignor.assign(a_state(tasks, clients)).inexact == left_open
 
 
 def test_weights_are_said() -> None:

@@ -234,6 +234,34 @@ def test_with_too_many_choices_the_goals_that_are_said_to_be_exact_are(problem: 
     assert order[0] in found.exact
 
 
+def test_with_too_many_choices_each_item_looks_at_one_state_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three items have state on the same three owners, each of which takes one; whether there is a better way is not known."""
+    state = _pairs([(item, 3 - behind, behind) for item in range(3) for behind in range(3)])
+    problem = Problem(np.ones(4, dtype=np.bool_), np.ones(4, dtype=np.int64), _pairs([]), state)
+    monkeypatch.setattr(actives, "MOST_CHOICES", 0)
+    found = allocate(problem)
+
+    assert sorted(found.owner[:3].tolist()) == [1, 2, 3]
+    assert found.exact == frozenset(ItemGoal) - {ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
+
+
+def test_with_too_many_claims_what_is_exact_depends_on_the_order_of_goals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two items is claimed by both owners, and costs nothing on the rack of one of them alone."""
+    claims = _pairs([(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)])
+    plain = Problem(np.ones(2, dtype=np.bool_), np.ones(2, dtype=np.int64), claims, _pairs([]))
+    costs = RowCosts.of_table(np.arange(2), np.array([[0, 1], [1, 0]]))
+    dear = attrs.evolve(plain, racks=RackCosts(costs, 10, np.arange(2)))
+    assert allocate(dear).owner.tolist() == [0, 1]
+    monkeypatch.setattr(actives, "MOST_CHOICES", 0)
+    preserved, racks = allocate(attrs.evolve(plain, keep_all_claims=True)), allocate(dear)
+
+    assert allocate(plain).exact == {ItemGoal.SHARES, ItemGoal.COST}
+    assert preserved.exact == {ItemGoal.COST}
+    # Which claim counts is chosen without a look at racks.
+    assert racks.owner.tolist() == [1, 0]
+    assert racks.exact == {ItemGoal.SHARES}
+
+
 @settings(max_examples=examples(40))
 @given(problems(several_claims=True), st.randoms(use_true_random=False))
 def test_the_order_of_the_pairs_does_not_matter(problem: Problem, random: object) -> None:

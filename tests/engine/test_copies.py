@@ -363,3 +363,28 @@ def test_a_tag_that_every_owner_has_to_itself_does_not_keep_zones_from_counting(
     found = answer(ask(main, 1, np.ones(owners, dtype=np.int64), tags=tags))
 
     assert (main[found.item] % 2 != found.owner % 2).all()
+
+
+@pytest.mark.parametrize(("items", "is_exact"), [(2, True), (3, False)])
+def test_placed_by_cells_tags_are_exact_where_none_is_missing(
+    monkeypatch: pytest.MonkeyPatch, items: int, is_exact: bool
+) -> None:
+    """Two of three owners have one tag value, so of three items one is with both of them."""
+    owner, wanted = np.arange(items), np.ones(items, dtype=np.int64)
+    room, tags = Room.even(owner, wanted, np.ones(3, dtype=np.int64)), np.array([[0], [0], [1]])
+    problem = CopyProblem(main_owner=owner, room=room, claims=Pairs.of([], []), tags=tags)
+    monkeypatch.setattr(copies, "MOST_PAIRS", 0)
+
+    assert (CopyGoal.TAGS in place_copies(problem).exact) == is_exact
+
+
+def test_where_copies_cannot_be_dealt_out_a_flow_places_them_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, two = np.arange(3), np.full(3, 2, dtype=np.int64)
+    room = Room.even(owner, two, np.ones(3, dtype=np.int64))
+    problem = CopyProblem(main_owner=owner, room=room, claims=Pairs.of([], []), tags=np.zeros((3, 0), dtype=np.int64))
+    monkeypatch.setattr(copies, "MOST_PAIRS", 0)
+    monkeypatch.setattr(copies, "place_by_cells", lambda _items, _at_once: None)
+    found = place_copies(problem)
+
+    assert found.owner.tolist() == [1, 2, 0, 2, 0, 1]
+    assert found.exact == frozenset(CopyGoal)

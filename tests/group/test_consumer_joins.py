@@ -19,8 +19,10 @@ from task_assignor.group.consumers import (
     RangeAssignor,
     RoundRobinAssignor,
     StickyStreamJoinAssignor,
+    classic,
     split_numbers,
 )
+from task_assignor.group.consumers.classic import seat_order
 from task_assignor.group.wire import (
     CopartitionedUserData,
     decode_copartitioned_user_data,
@@ -29,6 +31,7 @@ from task_assignor.group.wire import (
     encode_copartitioned_user_data,
 )
 from task_assignor.sdk import Assignment
+from task_assignor.sdk.columns import Int64Array
 from tests.budget import examples
 from tests.group.consumer_groups import members_of, owners, topics_of
 from tests.vectors import lines_of
@@ -69,6 +72,21 @@ def test_range_by_racks_takes_no_time_for_each_pair_of_a_member_and_a_partition(
     assert _Rack.looks < 20 * len(members)
     homes = {n % 3 for member in answer["m001"].values() for n in member}
     assert (homes, {len(owned) for held in answer.values() for owned in held.values()}) == ({1}, {10})
+
+
+def test_range_sorts_members_once_for_all_topics_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 5 000 topics and 1 000 members it took six seconds, where round robin takes a seventh of one."""
+    sorted_ones: list[int] = []
+
+    def counted(members: Sequence[ConsumerMember]) -> Int64Array:
+        sorted_ones.append(len(members))
+        return seat_order(members)
+
+    monkeypatch.setattr(classic, "seat_order", counted)
+    topics = GroupTopics({f"t{number:02}": 3 for number in range(40)})
+    answer = RangeAssignor().assign(topics, [ConsumerMember(f"m{number}", tuple(topics.counts)) for number in range(9)])
+    assert sorted_ones == [9]
+    assert answer.sizes() == {f"m{number}": 40 if number < 3 else 0 for number in range(9)}
 
 
 # KIP-315

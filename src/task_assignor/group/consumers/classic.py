@@ -32,7 +32,13 @@ class RangeAssignor(ConsumerAssignor):
     def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
         """See `ConsumerAssignor`."""
         table = GroupTable.of(topics, members)
-        ranges = [_Ranges.of(table, topics, topic) for topic in range(len(table.topics))]
+        # Thousands of topics may have a thousand members each: these are sorted once for all topics of a crowd.
+        seats = [crowd[seat_order([table.members[member] for member in crowd.tolist()])] for crowd in table.crowds]
+        racks = [[table.members[member].rack_id or None for member in crowd.tolist()] for crowd in seats]
+        ranges = [
+            _Ranges.of(table, topics, topic, seats[crowd], racks[crowd])
+            for topic, crowd in enumerate(table.crowd_of_topic.tolist())
+        ]
         if any(each.needs_racks for each in ranges):
             groups: dict[tuple[int, int], list[_Ranges]] = {}
             for each in ranges:
@@ -100,23 +106,22 @@ class _Ranges:
     given: Int64Array
 
     @classmethod
-    def of(cls, table: GroupTable, topics: GroupTopics, topic: int) -> _Ranges:
-        """Nothing is given out yet."""
-        crowd = int(table.crowd_of_topic[topic])
-        found = table.crowds[crowd]
-        found = found[seat_order([table.members[member] for member in found.tolist()])]
+    def of(
+        cls, table: GroupTable, topics: GroupTopics, topic: int, members: Int64Array, racks: list[str | None]
+    ) -> _Ranges:
+        """Nothing is given out yet; members, and their racks, are in the order of Kafka."""
         count = int(table.starts[topic + 1] - table.starts[topic])
         known = topics.racks.get(table.topics[topic]) or [None] * count
-        each, more = divmod(count, len(found))
+        each, more = divmod(count, len(members))
         return cls(
-            crowd,
-            found,
-            [table.members[member].rack_id or None for member in found.tolist()],
-            [frozenset(racks or ()) for racks in known],
+            int(table.crowd_of_topic[topic]),
+            members,
+            racks,
+            [frozenset(replicas or ()) for replicas in known],
             np.full(count, NOBODY, dtype=np.int64),
             each,
             more,
-            np.zeros(len(found), dtype=np.int64),
+            np.zeros(len(members), dtype=np.int64),
         )
 
     @property
@@ -153,13 +158,10 @@ class _Ranges:
 
     def fill(self) -> None:
         """Each member takes the first partitions that are left."""
-        free = np.flatnonzero(self.owner == NOBODY)
-        start = 0
-        for member in range(len(self.members)):
-            found = free[start : start + self.room(member)]
-            if len(found):
-                self.give(member, found.tolist())
-                start += len(found)
+        # Who has no more than the others must have may have one more, as long as there are such.
+        may_have_more = self.given <= self.each
+        counts = np.maximum(self.each - self.given, 0) + (may_have_more & (np.cumsum(may_have_more) <= self.more))
+        self.owner[self.owner == NOBODY] = np.repeat(self.members, counts)
 
 
 def _match_together(topics: list[_Ranges]) -> None:
