@@ -550,15 +550,15 @@ class _InSessions(_Windowed):
         if stored is None:
             return None
         closed_now = now - self._plan.grace_ms - self._gap
-        by = [*self._by, _SESSION]
+        by, bounds = [*self._by, _SESSION], [pl.col(START).min(), pl.col(END).max()]
         candidates = stored.join(stored.filter(pl.col(END) < closed_now).select(self._by), on=self._by, how="semi")
         pieces = self._in_sessions(candidates)
-        sessions = self._group.put_together(pieces, by, [pl.col(START).min(), pl.col(END).max()])
+        sessions = self._group.put_together(pieces, by, bounds)
         is_open = pl.col(END) >= closed_now
-        # The older pieces of an open session become one that is not forgotten; else all that is newer would have to stay.
-        older = pieces.filter(~is_open).join(sessions.filter(is_open).select(by), on=by, how="semi")
+        # The older pieces of an open session become one that is not forgotten; else all that is newer would have to stay. It ends with
+        # the session, so that this is not done again before the session is as old.
+        older = pieces.filter(~is_open).drop(END).join(sessions.filter(is_open).select(*by, END), on=by)
         if older.height:
-            bounds = [pl.col(START).min(), pl.lit(closed_now).alias(END)]
             self._append(self._group.put_together(older, by, bounds))
         self._store.expire(closed_now)
         closed = sessions.filter(~is_open)
