@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -427,14 +428,18 @@ def test_a_sum_that_does_not_fit_is_an_error(kind: pa.DataType, added: int) -> N
     schema = SCHEMA.set(2, pa.field("v", kind))
     spec = TopicSpec("s", 4, schema, ("k",), "at")
     rows = table([("a", 1, 1, 0.0), ("b", 2, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([2**62, 2**62], kind))
-    more = table([("a", 1, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([added], kind))
-    sub = Aggregation(source="s", aggregates={"sum": Aggregate.sum("v")}).sub_topology("a", "out", [spec])
-    task = MemoryTask(sub, {"s": spec})
-    task.process({"s": rows})
-    with pytest.raises(
-        OverflowError, match=r"aggregation of 's': the sum for 'sum' does not fit into 64 bits: .*'k': 'a'"
-    ):
-        task.process({"s": more})
+    more = table([("a", 2, 1, 0.0)]).cast(schema).set_column(2, "v", pa.array([added], kind))
+    end = table([("b", 1_000, 1, 0.0)]).cast(schema)
+    kinds: tuple[Windows | None, ...] = (None, TimeWindows(5), SessionWindows(5))
+    for of, windows in itertools.product((Aggregate.sum, Aggregate.mean), kinds):
+        plan: dict[str, Any] = {"source": "s", "aggregates": {"sum": of("v"), "rows": Aggregate.count()}}
+        kind_of = Aggregation(**plan) if windows is None else WindowedAggregation(**plan, windows=windows)
+        task = MemoryTask(kind_of.sub_topology("a", "out", [spec]), {"s": spec})
+        task.process({"s": rows})
+        group = r"('window_start': \d, )?'k': 'a'(, 'window_start': \d)?(, 'window_end': \d)?"
+        told = rf"aggregation of 's': the sum for 'sum' does not fit into 64 bits: \{{{group}\}}$"
+        with pytest.raises(OverflowError, match=told):
+            list(map(task.process, ({"s": more}, {"s": end})))
 
 
 def test_bad_and_late_records_are_named() -> None:

@@ -385,8 +385,11 @@ class Group:
                 wrong, room = np.abs(values - about) > _OVERFLOW, "64 bits"
             if wrong.any():
                 row = int(np.flatnonzero(wrong)[0])
-                group = states.drop([_beside(other) for other in self._exact_sums]).row(row, named=True)
-                raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into {room}: {group}")
+                ours = {field.name for field in self.state_fields}
+                by = [column for column in states.columns if column not in ours and not column.startswith(own(""))]
+                group = states.select(by).row(row, named=True)
+                whose = {_sum_of(one, found): one for one, found in self._aggregates.items()}[name]
+                raise OverflowError(f"{self._where}: the sum for {whose!r} does not fit into {room}: {group}")
         return states.drop([_beside(name) for name in self._exact_sums])
 
     def fold(
