@@ -85,8 +85,8 @@ class Aggregate:
     @classmethod
     def sum(cls, column: str) -> Aggregate:
         """The sum of a column of numbers; null if there are none. Sums of floats depend on the order of addition, and so in
-        their last digits on where batches were cut; those of integers and decimals (with as many digits behind the point, and 38
-        altogether) do not, and one that does not fit is an error (of a window also what one batch adds to it).
+        their last digits on where batches were cut and when a task moved; those of integers and decimals (with as many digits
+        behind the point, and 38 altogether) do not, and one that does not fit is an error (of a window also what one batch adds to it).
         """  # noqa: D205
         return cls("sum", column)
 
