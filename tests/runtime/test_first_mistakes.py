@@ -98,6 +98,15 @@ def test_tables_by_the_names_of_outputs_are_not_taken_for_a_row() -> None:
             to_table({"orders": given}, None)
 
 
+def test_what_is_no_rows_is_told_what_rows_are() -> None:
+    """Of a punctuator with `yield` it was said that only a table will do."""
+    rows: Any = ({"key": number} for number in range(3))
+    with pytest.raises(
+        TopologyException, match=r"a pyarrow.Table, or, slower, a mapping .* list of such .*, not generator"
+    ):
+        to_table(rows, None)
+
+
 @pytest.mark.parametrize("given", [5, [None], [b"a"]], ids=str)
 @pytest.mark.parametrize(
     "make",

@@ -329,6 +329,21 @@ BERLIN = KeyValueStoreSpec(
 )
 
 
+def test_a_column_that_is_never_null_takes_no_null() -> None:
+    """It did without a word, and who reads it later had nulls where its schema says that there are none."""
+    value = pa.schema([pa.field("n", pa.int64(), nullable=False), ("t", pa.string())])
+    store = KeyValueStoreSpec("s", pa.schema([("k", pa.string())]), value).create()
+    told = "The column 'n' of store s is declared as never null, but is to be null"
+    for row in ({}, {"n": None, "t": "x"}):
+        with pytest.raises(StoreException, match=told):
+            store.put("a", row)
+    with pytest.raises(StoreException, match=told):
+        store.put_table(pa.table({"k": ["a", "b"], "n": [1, None], "t": ["x", "y"]}))
+    store.put("a", {"n": 1})
+    store.put_table(pa.table({"k": ["b"], "n": [2], "t": ["y"]}))
+    assert (store.get("a"), store.get("b")) == ({"n": 1, "t": None}, {"n": 2, "t": "y"})
+
+
 def test_rows_and_values_of_another_shape_are_told() -> None:
     import polars as pl
 

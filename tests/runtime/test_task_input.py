@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,7 @@ from task_assignor.runtime.tasks.task import StreamTask, TaskEnvironment
 from task_assignor.runtime.tasks.task_input import TaskInput
 from task_assignor.runtime.topics.fetched import Fetched
 from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.runtime.topology.context import Schedule
 from task_assignor.runtime.topology.topology import ProcessorTopology
 from task_assignor.sdk import TaskId
 from tests.budget import examples
@@ -308,3 +310,29 @@ def test_what_comes_after_rows_that_cannot_be_read_yet_waits_for_them(hidden_fro
     assert {topic: end for topic, (_, end) in found.offsets.items()} == read
     assert {topic: rows.num_rows for topic, rows in found.rows.items()} == read
     assert found.is_short == (hidden_from < 4)
+
+
+def test_offsets_of_what_is_derived_are_found_once_however_often_a_batch_is_cut() -> None:
+    """They were for each part: 131 072 rows cut at 2 000 punctuations took 23 s."""
+    found = 0
+
+    class Counting:
+        def __getitem__(self, part: slice) -> range:
+            return range(100)[part]
+
+        def __len__(self) -> int:
+            return 100
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            nonlocal found
+            found += 1
+            return np.arange(100)
+
+    rows = pa.table({"n": np.arange(100)})
+    places = np.arange(0, 100, 3)
+    derived = {"d": ("s", places, rows.take(pa.array(places)))}
+    offsets: Any = {"s": Counting()}
+    batch = TaskInput({"s": rows}, {"s": np.arange(100)}, (), {"s": (0, 100)}, offsets, derived)
+    parts = list(batch.parts(None, [Schedule(10, "stream_time", lambda _: None)]))
+    assert [list(part.row_offsets["d"]) for part in parts] == [part.rows["d"].column("n").to_pylist() for part in parts]
+    assert (len(parts), found) == (11, 1)

@@ -200,7 +200,7 @@ def test_a_broken_description_is_named(tmp_path: Path) -> None:
         ({"key": ()}, "needs at least one key column"),
         ({"key": ("key", "n", "key")}, r"The key of topic t names a column twice: \['key', 'n', 'key'\]"),
         ({"key": ("x",)}, r"no column 'x'. Its columns are \['key', 'at', 'n'\]"),
-        ({"timestamp": "key"}, "must be a timestamp or an integer"),
+        ({"timestamp": "key"}, r"must be a timestamp or a signed integer \(int64, as a rule\) of milliseconds"),
         ({"racks": [{"a"}]}, "2 partitions, but racks for 1"),
         ({"racks": "eu-1"}, "2 partitions, but racks for 1"),
         ({"racks": [{"a"}, {7}]}, "A rack of topic t must be a text, not 7"),

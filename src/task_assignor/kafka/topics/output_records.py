@@ -83,7 +83,7 @@ def check_columns(topic: KafkaTopic, schema: pa.Schema) -> None:
         if not (pa.types.is_timestamp(kind) or pa.types.is_signed_integer(kind) or pa.types.is_null(kind)):
             raise TopicException(
                 f"The timestamp column {topic.timestamp!r} of the output {topic.name!r} has type {kind}; it must be a timestamp "
-                "or an integer of milliseconds since the epoch."
+                "or a signed integer (int64, as a rule) of milliseconds since the epoch."
             )
 
 

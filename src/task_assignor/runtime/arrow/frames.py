@@ -482,18 +482,19 @@ def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
         raise TopicException(f"The rows for {what} must be {_EXPECTED}, not a {type(rows).__name__}.{advice}")
 
 
-def not_a_table(what: str, rows: object) -> str:
-    """The message for rows that are no Arrow table where only one will do.
+def not_a_table(what: str, rows: object, or_else: str = "") -> str:
+    """The message for rows that are no Arrow table.
 
     Args:
         what: what they are for.
         rows: what was given.
+        or_else: what else will do.
     """
     library = type(rows).__module__.partition(".")[0]
     advice = {"polars": " Maybe frame.to_arrow().", "pandas": " Maybe pyarrow.Table.from_pandas(frame)."}.get(
         library, " Maybe pyarrow.Table.from_batches([batch])." if isinstance(rows, pa.RecordBatch) else ""
     )
-    return f"Rows for {what} must be a pyarrow.Table, not {type(rows).__name__}.{advice}"
+    return f"Rows for {what} must be a pyarrow.Table{or_else}, not {type(rows).__name__}.{advice}"
 
 
 def is_table(rows: object) -> bool:

@@ -85,8 +85,8 @@ class Aggregate:
     @classmethod
     def sum(cls, column: str) -> Aggregate:
         """The sum of a column of numbers; null if there are none. Sums of floats depend on the order of addition, and so in
-        their last digits on where batches were cut; those of integers and decimals (with as many digits behind the point, and 38
-        altogether) do not, and one that does not fit is an error (of a window also what one batch adds to it).
+        their last digits on where batches were cut and when a task moved; those of integers and decimals (with as many digits
+        behind the point, and 38 altogether) do not, and one that does not fit is an error (of a window also what one batch adds to it).
         """  # noqa: D205
         return cls("sum", column)
 
@@ -385,8 +385,11 @@ class Group:
                 wrong, room = np.abs(values - about) > _OVERFLOW, "64 bits"
             if wrong.any():
                 row = int(np.flatnonzero(wrong)[0])
-                group = states.drop([_beside(other) for other in self._exact_sums]).row(row, named=True)
-                raise OverflowError(f"{self._where}: the sum for {name!r} does not fit into {room}: {group}")
+                ours = {field.name for field in self.state_fields}
+                by = [column for column in states.columns if column not in ours and not column.startswith(own(""))]
+                group = states.select(by).row(row, named=True)
+                whose = {_sum_of(one, found): one for one, found in self._aggregates.items()}[name]
+                raise OverflowError(f"{self._where}: the sum for {whose!r} does not fit into {room}: {group}")
         return states.drop([_beside(name) for name in self._exact_sums])
 
     def fold(

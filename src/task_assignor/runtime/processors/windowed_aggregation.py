@@ -11,7 +11,8 @@ windows was closed before (they still count in the others), and for sessions tho
 
 Each batch adds a row to the store for every group and window that it touches; of sessions for every piece, of sliding windows for
 every moment. They are put
-together when the window is closed, so a batch costs what it brings, not what there is.
+together when the window is closed, so a batch costs what it brings, not what there is; and now and then, so that a long window
+does not have a row for each batch.
 """
 
 from __future__ import annotations
@@ -224,6 +225,7 @@ class _Windowed(Processor):
         """Take the store."""
         spec = context.topics[self._plan.source]
         self._store = context.window_store(self._factory.store)
+        self._store.gather(self._gathered)
         self._schema = self._factory.output_schema(context.topics)
         keys = [self._schema.field(column) for column in self._by]
         times = [pa.field(START, pa.int64()), pa.field(END, pa.int64())]
@@ -299,6 +301,14 @@ class _Windowed(Processor):
     @abstractmethod
     def _close(self, before: int | None, now: int) -> pa.Table | None:
         """Give the windows that were open at one time and are closed at another, and forget them."""
+
+    def _gathered(self, rows: pa.Table) -> pa.Table:
+        """A row for each group and window of some rows; these as they are where a sum does not fit: that of all may."""
+        try:
+            states = self._group.put_together(to_frame(rows), [*self._by, START, END])
+        except OverflowError:
+            return rows
+        return from_frame(states, self._stored)
 
     def _append(self, states: pl.DataFrame) -> None:
         self._store.append(from_frame(states, self._stored), is_own=True)
@@ -550,15 +560,15 @@ class _InSessions(_Windowed):
         if stored is None:
             return None
         closed_now = now - self._plan.grace_ms - self._gap
-        by = [*self._by, _SESSION]
+        by, bounds = [*self._by, _SESSION], [pl.col(START).min(), pl.col(END).max()]
         candidates = stored.join(stored.filter(pl.col(END) < closed_now).select(self._by), on=self._by, how="semi")
         pieces = self._in_sessions(candidates)
-        sessions = self._group.put_together(pieces, by, [pl.col(START).min(), pl.col(END).max()])
+        sessions = self._group.put_together(pieces, by, bounds)
         is_open = pl.col(END) >= closed_now
-        # The older pieces of an open session become one that is not forgotten; else all that is newer would have to stay.
-        older = pieces.filter(~is_open).join(sessions.filter(is_open).select(by), on=by, how="semi")
+        # The older pieces of an open session become one that is not forgotten; else all that is newer would have to stay. It ends with
+        # the session, so that this is not done again before the session is as old.
+        older = pieces.filter(~is_open).drop(END).join(sessions.filter(is_open).select(*by, END), on=by)
         if older.height:
-            bounds = [pl.col(START).min(), pl.lit(closed_now).alias(END)]
             self._append(self._group.put_together(older, by, bounds))
         self._store.expire(closed_now)
         closed = sessions.filter(~is_open)

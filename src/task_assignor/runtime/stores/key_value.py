@@ -163,6 +163,7 @@ class KeyValueStore(Store):
         self._keys = KeyEncoding(spec.key)
         self._values = ValueEncoding(spec.value)
         self._names = spec.value.names
+        self._never_null = [field.name for field in spec.value if not field.nullable]
         self._schema = pa.schema([*spec.key, *spec.value])
         self._changes = self._schema.append(pa.field(DELETED, pa.bool_()))
         self._zones = [
@@ -202,7 +203,8 @@ class KeyValueStore(Store):
         """Set the value columns of a key; columns left out become null.
 
         Raises:
-            StoreException: a column does not exist, a value is not of its type, or the key cannot be one of this store.
+            StoreException: a column does not exist, a value is not of its type, or null where none may be, or the key cannot be one of
+                this store.
         """
         encoded = self._key(key)
         if encoded is None:
@@ -214,6 +216,9 @@ class KeyValueStore(Store):
         if not values.keys() <= set(self._names):
             unknown = sorted(values.keys() - set(self._names))
             raise StoreException(f"The store {self.name} has no value columns {unknown}; it has {self._names}.")
+        for name in self._never_null:
+            if values.get(name) is None:
+                raise self._no_value(name)
         row = [values.get(name) for name in self._names]
         try:
             self._change({encoded: self._values.encode_one(row)})
@@ -240,7 +245,8 @@ class KeyValueStore(Store):
             rows: key and value columns, by name; others are ignored.
 
         Raises:
-            StoreException: a column is missing, has another type, or holds bytes that are no text, or a key is null.
+            StoreException: a column is missing, has another type, or holds bytes that are no text, or a key is null, or a value where none
+                may be.
         """
         self._check_is_table(rows)
         try:
@@ -253,6 +259,9 @@ class KeyValueStore(Store):
         keys = self._keys_of(rows)
         if self._single and valid(rows.column(self._spec.key.names[0])) is not None:
             raise self._null_key()
+        for name in self._never_null:
+            if name in rows.schema.names and valid(rows.column(name)) is not None:
+                raise self._no_value(name)
         self._change(dict(zip(keys, self._values_of(rows), strict=True)))
 
     def delete_table(self, keys: pa.Table) -> None:
@@ -510,6 +519,9 @@ class KeyValueStore(Store):
             f"The store {self.name} cannot have null as a key ({self._spec.key.names[0]!r}). Maybe leave such records out, "
             "as Kafka Streams does: rows.filter(pc.is_valid(rows.column(...)))."
         )
+
+    def _no_value(self, name: str) -> StoreException:
+        return StoreException(f"The column {name!r} of store {self.name} is declared as never null, but is to be null.")
 
     def _wrong_value(self, row: Sequence[Any]) -> StoreException:
         for field, value in zip(self._spec.value, row, strict=True):

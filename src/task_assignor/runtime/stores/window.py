@@ -59,6 +59,8 @@ MAX_SEGMENTS: Final = 32
 """More segments than this are merged: a read of the store costs something for every one."""
 SEGMENT_ROWS: Final = 1 << 20
 """Segments are not merged to more rows than this."""
+GATHERED_ROWS: Final = 1 << 22
+"""The same of rows that may become fewer: those of as many groups are put together in one piece of memory."""
 SMALL_ROWS: Final = 1 << 13
 """Up to so many rows it costs less to copy a segment now and then than to look at one more with every read."""
 _GROWTH: Final = 3
@@ -139,6 +141,7 @@ class _Segment:
         "_view",
         "dead",
         "first",
+        "is_gathered",
         "is_mapped",
         "is_sorted",
         "last",
@@ -173,6 +176,8 @@ class _Segment:
         self.part = part
         """The file that has its rows, and maybe expired ones."""
         self.is_mapped = is_mapped
+        self.is_gathered = False
+        """Nothing of it can be put together."""
 
     def table(self, time: str) -> pa.Table:
         if self._before is None:
@@ -263,6 +268,7 @@ class WindowStore(Store):
         self._state = self._kept_state = _State()
         self._kept = ""
         self._pending: list[pa.Table] = []
+        self._gathered: Callable[[pa.Table], pa.Table] | None = None
         memory.join()
 
     @property
@@ -300,6 +306,16 @@ class WindowStore(Store):
         self._add(rows, view)
         self._forget()
         self._pending.append(rows)
+
+    def gather(self, gathered: Callable[[pa.Table], pa.Table]) -> None:
+        """Have rows that are there put together now and then, so that there are not more and more of them.
+
+        Changes are what was appended all the same, so another client may have more rows.
+
+        Args:
+            gathered: makes fewer rows of some that came after each other, which mean the same, also when older ones are forgotten.
+        """
+        self._gathered = gathered
 
     def widen(self, schema: pa.Schema) -> None:
         """Have these columns from now on; those that are new are null in the rows that are there.
@@ -495,6 +511,8 @@ class WindowStore(Store):
         """Forget everything."""
         self._state = self._kept_state = _State()
         self._kept, self._pending = "", []
+        # It may not know the columns of what comes now.
+        self._gathered = None
         self._delete_unused()
 
     def _delete_unused(self) -> None:
@@ -528,8 +546,13 @@ class WindowStore(Store):
             raise StoreException(f"The window store {self.name} cannot hold rows without {self._time}.")
         if rows.num_rows:
             segments = self._with(_Segment(rows, self._time, view=view))
-            full = sum(segment.rows >= SEGMENT_ROWS // 2 for segment in segments)
+            full = sum(segment.rows >= self._most_rows // 2 for segment in segments)
             self._become(segments=segments if len(segments) - full <= MAX_SEGMENTS else self._merged(segments))
+
+    @property
+    def _most_rows(self) -> int:
+        """Segments are not merged to more."""
+        return SEGMENT_ROWS if self._gathered is None else GATHERED_ROWS
 
     def _with(self, new: _Segment) -> tuple[_Segment, ...]:
         """All segments, and a new one; small ones that are not much larger than what comes after them become one with it."""
@@ -542,7 +565,7 @@ class WindowStore(Store):
 
     def _merged(self, segments: Sequence[_Segment]) -> tuple[_Segment, ...]:
         """Neighbours together, up to an eighth of the store, so that a row is copied rarely and old segments still expire."""
-        target = min(sum(segment.rows for segment in segments) // 8, SEGMENT_ROWS)
+        target = min(sum(segment.rows for segment in segments) // 8, self._most_rows)
         groups: list[list[_Segment]] = []
         size = 0
         for segment in segments:
@@ -552,7 +575,16 @@ class WindowStore(Store):
             else:
                 groups.append([segment])
                 size = segment.rows
-        return tuple(group[0] if len(group) == 1 else self._together(group) for group in groups)
+        return tuple(map(self._gather_group, groups))
+
+    def _gather_group(self, group: Sequence[_Segment]) -> _Segment:
+        if len(group) == 1 and (self._gathered is None or group[0].is_gathered):
+            return group[0]
+        found = self._together(group)
+        if self._gathered is not None:
+            found = _Segment(in_one_piece(self._gathered(found.table(self._time))), self._time)
+            found.is_gathered = True
+        return found
 
     def _together(self, group: Sequence[_Segment]) -> _Segment:
         tables = [segment.table(self._time) for segment in group]

@@ -180,21 +180,30 @@ class TaskInput:
         end = tuple(map(len, times))
         start = (0,) * len(end)
         time = before
+        # Once: there may be many parts, and of what is made of a topic it takes a look at each of the topic's rows.
+        row_offsets = {name: self.offsets_of(name) for name in (*self.rows, *self.derived)}
         # Cuts follow each other in the order of time, so none has fewer rows of any source than the one before it.
         for cut in sorted(cut for cut in {*due, end} if any(cut) or self.times):
             ends = [int(found[stop - 1]) for found, stop in zip(times, cut, strict=True) if stop]
             found = max(ends, default=NO_TIME)
             time = time if found == NO_TIME else found if time is None else max(time, found)
-            yield self._part(start, cut, time, due.get(cut, ()), is_last=cut == end)
+            yield self._part(start, cut, time, due.get(cut, ()), row_offsets, is_last=cut == end)
             start = cut
 
     def _part(
-        self, start: Sequence[int], end: Sequence[int], time: int | None, due: Sequence[Schedule], *, is_last: bool
+        self,
+        start: Sequence[int],
+        end: Sequence[int],
+        time: int | None,
+        due: Sequence[Schedule],
+        offsets_of: Mapping[str, RowOffsets],
+        *,
+        is_last: bool,
     ) -> Part:
         rows, offsets, row_offsets, starts, newest, times = {}, {}, {}, {}, {}, {}
         for (topic, table), low, high in zip(self.rows.items(), start, end, strict=True):
             rows[topic] = table.slice(low, high - low)
-            found = self.row_offsets[topic]
+            found = offsets_of[topic]
             row_offsets[topic] = found[low:high]
             starts[topic] = low
             newest[topic] = _up_to(self.newest[topic], slice(low, high), high)
@@ -211,7 +220,7 @@ class TaskInput:
             here = places[first:last]
             rows[name] = table.slice(first, last - first)
             offsets[name] = offsets[topic]
-            row_offsets[name] = np.asarray(self.row_offsets[topic])[here]
+            row_offsets[name] = offsets_of[name][first:last]
             starts[name] = first
             newest[name] = _up_to(self.newest[topic], here, cuts[topic][1])
             if topic in self.times:

@@ -88,7 +88,7 @@ class TopicSpec:
         partitions: number of partitions, 1 to 10 000 000.
         schema: columns of its rows.
         key: key columns; equal keys are in one partition (see `keys`).
-        timestamp: column with the time of the event: a timestamp, or an integer of milliseconds; None: it has none.
+        timestamp: column with the time of the event: a timestamp, or a signed integer of milliseconds; None: it has none.
         racks: racks that hold a replica, per partition (one, several, or None: unknown); None: unknown for all.
 
     Raises:
@@ -145,7 +145,7 @@ class TopicSpec:
             if not (pa.types.is_timestamp(kind) or pa.types.is_signed_integer(kind)):
                 raise TopicException(
                     f"The timestamp column {self.timestamp!r} of topic {self.name} has type {kind}; "
-                    "it must be a timestamp or an integer of milliseconds since the epoch."
+                    "it must be a timestamp or a signed integer (int64, as a rule) of milliseconds since the epoch."
                 )
         strange = [
             rack for found in self.racks or () if found is not None for rack in found if not isinstance(rack, str)

@@ -51,7 +51,8 @@ def to_table(rows: Rows, schema: pa.Schema | None) -> pa.Table:
             "one output, or forward each to its own: context.forward(table, output)."
         )
     if not isinstance(found, (list, tuple)) or not all(isinstance(row, Mapping) for row in found):
-        raise TopologyException(not_a_table("an output", rows))
+        or_else = ", or, slower, a mapping of columns to values or a list of such mappings"
+        raise TopologyException(not_a_table("an output", rows, or_else))
     found = [kept(row) for row in found]
     if schema is not None:
         return exact_table(found, schema)
