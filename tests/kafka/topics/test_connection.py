@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,3 +41,11 @@ def test_who_writes_lets_brokers_make_no_topics_and_keeps_those_that_it_knows(mo
     config: Any = connection.producer({})
     assert config["allow.auto.create.topics"] is False
     assert config["metadata.recovery.strategy"] == "none"
+
+
+def test_a_topic_of_which_brokers_say_no_partitions_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of what was waited for came a traceback: the least of no numbers was looked for."""
+    connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
+    said = SimpleNamespace(topics={"__consumer_offsets": SimpleNamespace(partitions={})})
+    monkeypatch.setattr(connection, "_made", lambda *_: SimpleNamespace(list_topics=lambda timeout: said))
+    assert connection._state_of_brokers(1) == "not to this"
