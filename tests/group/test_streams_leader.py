@@ -376,6 +376,13 @@ def test_a_wrong_number_of_partitions_names_both() -> None:
         plan_topics(SHAPES, {**TOPICS, "app-store-changelog": 3})
     with pytest.raises(GroupException, match=r"'clicks' has 4, 'views' has 5"):
         plan_topics(SHAPES, {**TOPICS, "views": 5})
+    repartitioned = [
+        SubTopologyShape("0", ("a",), repartition_sinks=("r",)),
+        SubTopologyShape("1", (), repartition_sources=("r",)),
+    ]
+    # The only advice was to reset an application that was as it should be.
+    with pytest.raises(GroupException, match=r"'r' has 10 partitions, but needs 4.*Or it has a number of its own"):
+        plan_topics(repartitioned, {"a": 4, "r": 10})
 
 
 def test_topics_that_cannot_be_known() -> None:
