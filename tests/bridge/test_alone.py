@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -159,6 +160,8 @@ def test_a_python_that_dies_whenever_it_is_asked_is_not_said_to_be_starting(java
     said = rebalance(java, tmp_path, command=shlex.join([sys.executable, "dies.py"]), timeout_ms=4_000)
     assert said.count("(Python has only just started)") == 1
     assert said.count("Python ended without an answer, with exit code 3") == ROUNDS - 1
+    # The start was no failure that makes the group wait longer.
+    assert re.findall(r"again in (\d+) s", said)[:4] == ["5", "60", "120", "240"]
 
 
 def test_a_start_that_was_given_up_ends_what_it_opens_and_has_no_part_in_the_next(java: str, tmp_path: Path) -> None:
