@@ -83,11 +83,12 @@ abstract class BridgeAssignor implements TaskAssignor {
 
     private Decision keep(final State state, final Throwable failed) {
         final String what = what(failed);
-        final int inARow = metrics.failure(what);
+        final boolean isStart = failed instanceof Peer.StillStartingException;
+        final int inARow = metrics.failure(what, isStart);
         if (settings.raiseOnFailure) {
             throw new TaskAssignmentException("The bridge has no assignment: " + what, failed);
         }
-        final long waitMs = failed instanceof Peer.StillStartingException ? Math.min(settings.retryMs, SOON_MS) : settings.retryMs * Math.min(LONGEST_BACK_OFF, 1L << Math.min(inARow - 1, 10));
+        final long waitMs = isStart ? Math.min(settings.retryMs, SOON_MS) : settings.retryMs * Math.min(LONGEST_BACK_OFF, 1L << Math.min(inARow - 1, 10));
         final Keep kept = new Keep(state, state.nowMs + waitMs);
         log.warn("No assignment ({}). {} tasks on {} clients stay where they are, {} without owner go to a standby or to the least "
             + "loaded client; the group asks again in {} s.", what, state.tasks.length, state.clients.length, kept.orphans, waitMs / 1000);

@@ -59,11 +59,12 @@ final class Metrics implements BridgeMXBean {
         longestMs = Math.max(longestMs, ms);
     }
 
-    /** Counts a failure; returns how many there were in a row. */
-    synchronized int failure(final String what) {
+    /** Counts a failure; returns how many there were in a row, beside those of a start that takes long. */
+    synchronized int failure(final String what, final boolean isStart) {
         failed++;
         lastFailure = what;
-        return ++failedInARow;
+        failedInARow += isStart ? 0 : 1;
+        return failedInARow;
     }
 
     synchronized void comparison(final boolean differs, final Map<String, double[]> measures) {

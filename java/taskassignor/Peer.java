@@ -82,6 +82,8 @@ final class Peer {
         }
         try {
             final boolean reused = starting != null && starting.isDone();
+            // Whether a server is, only the next message tells.
+            final boolean wasThere = reused && connection.process != null && connection.process.isAlive();
             try {
                 return exchange(request, timeoutMs, end);
             } catch (final IOException broken) {
@@ -89,7 +91,12 @@ final class Peer {
                     throw broken;
                 }
                 // It may have been restarted since the last rebalance.
-                return exchange(request, timeoutMs, end);
+                try {
+                    return exchange(request, timeoutMs, end);
+                } catch (final StillStartingException late) {
+                    // What ends a process when it is asked is not over as soon as the next one has started.
+                    throw wasThere ? broken : late;
+                }
             }
         } finally {
             turn.unlock();

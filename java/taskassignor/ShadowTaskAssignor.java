@@ -22,7 +22,7 @@ public final class ShadowTaskAssignor extends BridgeAssignor {
                 .map(name -> name + " " + shown(measures.get(name)[0]) + " / " + shown(measures.get(name)[1])).collect(Collectors.joining(", ")));
         } catch (final Exception failed) {
             final String what = what(failed);
-            metrics.failure(what);
+            metrics.failure(what, false);
             log.warn("Shadow: Python has no assignment ({}). Java's is not touched by that.", what);
         }
     }

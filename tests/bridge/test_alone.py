@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -46,6 +47,20 @@ class Dies(StickyTaskAssignor):
             started.write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
             os.kill(os.getpid(), signal.SIGKILL)
         return super().assign(state)
+"""
+DIES_WHEN_ASKED = """
+import struct, sys, time
+
+def read():
+    return sys.stdin.buffer.read(struct.unpack(">i", sys.stdin.buffer.read(4))[0])
+
+read()
+time.sleep(2.2)
+welcome = struct.pack(">biicxxxx", 2, 1, 1, b"1")
+sys.stdout.buffer.write(struct.pack(">i", len(welcome)) + welcome)
+sys.stdout.buffer.flush()
+read()
+sys.exit(3)
 """
 BREAKS = """
 import fcntl, pathlib, time
@@ -137,6 +152,16 @@ def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_
     assert "(Python has only just started)" in said or "(Python is still starting after 6000 ms)" in said
     assert "placed 100 tasks" in said
     assert "no answer within" not in said
+
+
+def test_a_python_that_dies_whenever_it_is_asked_is_not_said_to_be_starting(java: str, tmp_path: Path) -> None:
+    """The group asked again every five seconds, for ever: each time the next one was not ready yet, and nothing else was said."""
+    (tmp_path / "dies.py").write_text(DIES_WHEN_ASKED)
+    said = rebalance(java, tmp_path, command=shlex.join([sys.executable, "dies.py"]), timeout_ms=4_000)
+    assert said.count("(Python has only just started)") == 1
+    assert said.count("Python ended without an answer, with exit code 3") == ROUNDS - 1
+    # The start was no failure that makes the group wait longer.
+    assert re.findall(r"again in (\d+) s", said)[:4] == ["5", "60", "120", "240"]
 
 
 def test_a_start_that_was_given_up_ends_what_it_opens_and_has_no_part_in_the_next(java: str, tmp_path: Path) -> None:

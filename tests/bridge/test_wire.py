@@ -73,7 +73,7 @@ def test_a_port_that_cannot_be_is_no_reason_to_decide_nothing() -> None:
     message = question()
     assert there in message
     clients = read(message.replace(there, strange)).state.kafka_streams_states(compute_task_lags=False)
-    assert [client.host_info for client in clients.values()] == [None, None]
+    assert [client.host_info for client in clients.values()] == [None, HostInfo("host", 99_999)]
 
 
 def test_the_answer_has_the_tasks_by_role_and_the_measures() -> None:

@@ -339,7 +339,7 @@ def test_followups_of_members() -> None:
 
 
 def test_an_end_point_that_is_none_is_not_told_to_others() -> None:
-    hosts = ["nonsense", "h:99999", f"{'h' * 65536}:1"]
+    hosts = ["nonsense", "h:9999999999", f"{'h' * 65536}:1"]
     found = lead([a_member(host[:9], a_process_id(number), host=host) for number, host in enumerate(hosts)])
     assert all(not each.info.partitions_by_host for each in found.members.values())
     assert len(found.to_assignments()) == 3
@@ -353,6 +353,12 @@ def test_end_points_are_hosts_as_in_java(end_point: str, host: str) -> None:
     """What `HostInfo.buildFromEndpoint` of Kafka 4.3 makes of them: a client in Java looks for that among the hosts."""
     found = lead([a_member("a", a_process_id(1), host=end_point)]).members["a"].info
     assert list(found.partitions_by_host) == [HostInfo(host, 8080)]
+
+
+def test_a_port_that_cannot_be_is_told_to_others_as_in_java() -> None:
+    """Its client in Java did not find itself among the hosts, and asked for a rebalance at once, for ever."""
+    members = [a_member(name, a_process_id(number), host=f"h:{number}") for name, number in (("a", 1), ("b", 99_999))]
+    assert list(lead(members).members["b"].info.partitions_by_host) == [HostInfo("h", 1), HostInfo("h", 99_999)]
 
 
 # Internal topics
@@ -376,6 +382,13 @@ def test_a_wrong_number_of_partitions_names_both() -> None:
         plan_topics(SHAPES, {**TOPICS, "app-store-changelog": 3})
     with pytest.raises(GroupException, match=r"'clicks' has 4, 'views' has 5"):
         plan_topics(SHAPES, {**TOPICS, "views": 5})
+    repartitioned = [
+        SubTopologyShape("0", ("a",), repartition_sinks=("r",)),
+        SubTopologyShape("1", (), repartition_sources=("r",)),
+    ]
+    # The only advice was to reset an application that was as it should be.
+    with pytest.raises(GroupException, match=r"'r' has 10 partitions, but needs 4.*Or it has a number of its own"):
+        plan_topics(repartitioned, {"a": 4, "r": 10})
 
 
 def test_topics_that_cannot_be_known() -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
-from task_assignor import TaskId, read_state
+from task_assignor import ProcessId, TaskId, read_state
+from task_assignor.group.wire import (
+    AssignmentInfo,
+    SubscriptionInfo,
+    encode_assignment,
+    encode_assignment_info,
+    encode_subscription,
+    encode_subscription_info,
+)
+from task_assignor.sdk import Assignment, Subscription, TopicPartition
 from tests.bridge.streams import StreamsGroup
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, wait_until
 
 kafka = pytest.importorskip("kafka")
 room = pytest.importorskip("task_assignor.kafka")
+group_description = pytest.importorskip("task_assignor.kafka.group_description")
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("leaders")]
 TOPOLOGY = """Topologies:
@@ -119,3 +132,53 @@ def test_the_command_writes_what_plan_takes(
     planned = CliRunner().invoke(app, ["plan", str(state), "--assignor", "sticky"])
     assert planned.exit_code == 0, planned.output
     assert "2 tasks on 2 clients: 2 active (0 started, 0 moved), 2 standbys." in planned.output
+
+
+class NamedTopologies(room.Cluster):  # type: ignore[misc, name-defined]
+    """A group `g` whose one client runs `left__0` and `right__0`, each with a store."""
+
+    def __init__(self) -> None:
+        """It is connected to nothing."""
+
+    def topics(self) -> list[str]:
+        return ["a", "b", "g-left-s-changelog", "g-right-s-changelog"]
+
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 2)
+
+    def partition_racks(self, topics: Collection[str]) -> dict[str, tuple[frozenset[str] | None, ...]]:
+        return dict.fromkeys(topics, (None, None))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 5)
+
+    def groups(self) -> list[Any]:
+        return []
+
+    def describe_group(self, group: str) -> Any:
+        running = {
+            TopicPartition(topic, number): TaskId(0, number, name)
+            for topic, name in (("a", "left"), ("b", "right"))
+            for number in range(2)
+        }
+        told = encode_subscription_info(SubscriptionInfo(ProcessId(UUID(int=1)), dict.fromkeys(running.values(), -2)))
+        given = encode_assignment_info(AssignmentInfo(tuple(running.values())))
+        member = group_description.describe_member(
+            *("m", None, "c", "h", "stream"),
+            encode_subscription(Subscription(("a", "b"), told)),
+            encode_assignment(Assignment(tuple(running), given)),
+        )
+        return room.GroupDescription(group, "Stable", "stream", (member,))
+
+
+def test_a_group_with_named_topologies_has_a_state() -> None:
+    """It was refused: a topology, which nobody had given, did not fit the group."""
+    tasks = room.state_of_group(NamedTopologies(), "g").state.all_tasks
+    assert {
+        str(task): [str(each.topic_partition) for each in info.topic_partitions] for task, info in tasks.items()
+    } == {
+        f"{name}__0_{number}": [f"{topic}-{number}", f"g-{name}-s-changelog-{number}"]
+        for name, topic in (("left", "a"), ("right", "b"))
+        for number in range(2)
+    }
+    assert [info.state_store_names for info in tasks.values()] == [{"s"}] * 4

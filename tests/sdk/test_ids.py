@@ -174,7 +174,7 @@ def test_topic_partitions_are_made_of_a_name_and_a_number_in_range(arguments: tu
         TopicPartition(*arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("arguments", [(None, 0), ("h", "80"), ("h", -1), ("h", 65536), ("h", False)])
+@pytest.mark.parametrize("arguments", [(None, 0), ("h", "80"), ("h", -1), ("h", 2**31), ("h", False)])
 def test_hosts_are_made_of_a_name_and_a_port(arguments: tuple[object, ...]) -> None:
     with pytest.raises(StateException, match="of a HostInfo"):
         HostInfo(*arguments)  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ def refused(value: Any) -> SnapshotException:
         (("clients", 1, "consumers", "m3"), [["0_1", "0_1"], ["0_1", "x"]], "$.clients[1].consumers.m3[1]"),
         (("clients", 0, "hostInfo"), [[], "example:80", 1], "$.clients[0].hostInfo"),
         (("clients", 0, "hostInfo", "host"), ["", 1, None], "$.clients[0].hostInfo.host"),
-        (("clients", 0, "hostInfo", "port"), [-1, 65_536, "80", 1.5, True], "$.clients[0].hostInfo.port"),
+        (("clients", 0, "hostInfo", "port"), [-1, 2**31, "80", 1.5, True], "$.clients[0].hostInfo.port"),
         (("clients", 1, "rackId"), ["", 1, [], True], "$.clients[1].rackId"),
         (("clients", 0, "clientTags"), [None, [], "x"], "$.clients[0].clientTags"),
         (("clients", 0, "clientTags", "zone"), [None, 1, []], "$.clients[0].clientTags.zone"),

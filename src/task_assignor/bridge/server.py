@@ -117,6 +117,9 @@ class BridgeServer:
                 self._command, stdin=connection.fileno(), stdout=connection.fileno(), process_group=0
             )
         self._workers.add(worker)
+        if self._closing.is_set():
+            # close() may have ended all others before this one was there.
+            _end_group(worker)
         logger.info("Process %d serves a new connection.", worker.pid)
         try:
             threading.Thread(target=self._await_end, args=(worker,), daemon=True).start()

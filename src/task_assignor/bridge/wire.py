@@ -35,7 +35,6 @@ from task_assignor.sdk.columns import (
     StateColumns,
     TaskColumns,
 )
-from task_assignor.sdk.ids import MOST_PORT
 from task_assignor.validation import report_violations
 
 PROTOCOL: Final = 1
@@ -236,8 +235,7 @@ def _clients(reader: _Reader) -> ClientColumns:
         racks.append(reader.text_or_none() or None)
         tags.append(dict(zip(reader.texts(), reader.texts(), strict=True)))
         host, port = reader.text_or_none(), reader.int32()
-        # To Kafka any number is a port; a host that nobody can ask is no reason to decide nothing.
-        hosts.append(None if host is None or port > MOST_PORT else HostInfo(host, port))
+        hosts.append(None if host is None else HostInfo(host, port))
         # Sorted by Java by UTF-16 units, here by code points.
         consumers.append(tuple(sorted(reader.texts())))
     names = sorted({rack for rack in racks if rack is not None})

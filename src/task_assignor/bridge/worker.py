@@ -55,6 +55,8 @@ class Worker:
         self._assignor: type[TaskAssignor] | None = None
         self._settings: Mapping[str, str] = {}
         """Of the last question: what an assignor says of its failure may hold any of them."""
+        self.has_failed = False
+        """The assignor had no answer to the last question, and asked for no other try."""
 
     def answer(self, message: bytes) -> bytes:
         """The answer to a message; whatever is wrong with it or with the assignor, there is one."""
@@ -62,6 +64,7 @@ class Worker:
             asked = wire.read_message(message)
             return self._welcome(asked) if isinstance(asked, wire.Hello) else self._answer(asked)
         except TaskAssignmentException as problem:
+            self.has_failed = False
             return self._error(f"{self._who} asks to keep the assignment and to try again: {said(problem)}")
         except ConfigException as problem:
             return self._error(_as_in_java(problem))
@@ -97,15 +100,18 @@ class Worker:
     def _answer(self, request: wire.Request) -> bytes:
         if self._assignor is None:
             return wire.error("The first message must be hello.")
-        self._settings = request.settings
+        self._settings, self.has_failed = request.settings, True
         config = StreamsConfig.of_state(request.state, {**request.settings, _CLASS: self._assignor})
         assignment = config.task_assignor().assign(request.state)
         if isinstance(assignment, TaskAssignment) and assignment.inexact:
             logger.info("The assignor %s: %s", self._assignor.__qualname__, perhaps_inexact(assignment.inexact))
-        if request.java is None:
-            return wire.answer(request.state, assignment)
-        java, python = (measure(request.state, one).values() for one in (request.java, assignment))
-        return wire.answer(request.state, assignment, {name: (java[name], python[name]) for name in java})
+        measures = None
+        if request.java is not None:
+            java, python = (measure(request.state, one).values() for one in (request.java, assignment))
+            measures = {name: (java[name], python[name]) for name in java}
+        reply = wire.answer(request.state, assignment, measures)
+        self.has_failed = False
+        return reply
 
 
 def _as_in_java(error: ConfigException) -> str:
@@ -145,7 +151,10 @@ class _Shared:
 
 
 def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None, shared: _Shared) -> bool:
-    """Answer messages until there are no more.
+    """Answer messages until there are no more, or the assignor has failed.
+
+    Who asks starts another process then: what this one has imported may be mended meanwhile, or be half of a version that was
+    installed over it. One that asks to be asked again may be getting ready for it.
 
     While an assignor runs, the end of the messages ends this process, and so does a question that takes longer than
     who asked will wait: even code that never comes back to Python cannot make it stay.
@@ -163,7 +172,7 @@ def serve(source: BinaryIO, sink: BinaryIO, allowed: frozenset[str] | None, shar
     reader = _Reader(source, messages)
     threading.Thread(target=reader.run, name="bridge-reader", daemon=True).start()
     worker = Worker(allowed)
-    while (message := messages.get()) is not _ENDED:
+    while not worker.has_failed and (message := messages.get()) is not _ENDED:
         timeout_ms = _timeout_ms(message)
         try:
             with _clocks(timeout_ms, shared) if timeout_ms else contextlib.nullcontext():

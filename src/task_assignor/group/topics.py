@@ -69,9 +69,11 @@ def plan_topics(shapes: Sequence[SubTopologyShape], partitions: Mapping[str, int
         internal |= {topic: count for topic in shape.changelog_topics if topic not in found}
     for topic, count in internal.items():
         if partitions.get(topic, count) != count:
+            is_read = any(topic in shape.repartition_sources for shape in shapes)
+            own = " Or it has a number of its own (Repartitioned.withNumberOfPartitions), which cannot be told here."
             raise GroupException(
                 f"The internal topic {topic!r} has {counted(partitions[topic], 'partition')}, but needs {count}. Maybe its sources "
-                "were given more partitions: reset the application, or create the topic anew."
+                f"were given more partitions: reset the application, or create the topic anew.{own if is_read else ''}"
             )
     create = {topic: count for topic, count in internal.items() if topic not in partitions}
     return TopicPlan({**partitions, **internal}, internal, create)

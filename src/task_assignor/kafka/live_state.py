@@ -14,6 +14,7 @@ import attrs
 
 from task_assignor.group import SubTopologyShape
 from task_assignor.group.streams import better_offset_sum
+from task_assignor.group.topology import number_sub_topologies
 from task_assignor.kafka.cluster import Cluster, check_cluster
 from task_assignor.kafka.errors import GroupStateException
 from task_assignor.kafka.group_description import (
@@ -151,8 +152,8 @@ def _check_fit(group: GroupDescription, infos: Mapping[TaskId, TaskInfo]) -> Non
 
 def _described(
     described: Collection[DescribedSubTopology], name: str, existing: frozenset[str], notes: list[str]
-) -> dict[int, SubTopologyShape]:
-    shapes = {}
+) -> list[SubTopologyShape]:
+    shapes = []
     for found in described:
         sources = []
         for topic in found.sources:
@@ -173,50 +174,65 @@ def _described(
                 f"The cluster has no changelogs of {listed(unlogged)}, or the user may not see them; they count as stores that are "
                 "not logged."
             )
-        shapes[found.number] = SubTopologyShape(str(found.number), tuple(sources), changelogs)
+        shapes.append(SubTopologyShape(str(found.number), tuple(sources), changelogs, number=found.number))
     return shapes
 
 
 def _inferred(
     group: GroupDescription, existing: frozenset[str], cluster: Cluster, notes: list[str]
-) -> dict[int, SubTopologyShape]:
-    sources: dict[int, set[str]] = defaultdict(set)
-    with_standbys: set[int] = set()
+) -> list[SubTopologyShape]:
+    sources: dict[tuple[str, int], set[str]] = defaultdict(set)
+    with_standbys: set[tuple[str, int]] = set()
     for member in group.members:
         if member.assignment_info is not None:
             for task, partition in zip(member.assignment_info.active_tasks, member.partitions, strict=False):
-                sources[task.subtopology].add(partition.topic)
-            with_standbys.update(task.subtopology for task in member.standby_tasks)
+                sources[_whose(task)].add(partition.topic)
+            with_standbys.update(map(_whose, member.standby_tasks))
     if not sources:
         raise GroupStateException(
             f"Nobody in the group {group.name!r} has a task, so its topology cannot be inferred. Maybe give the topology."
         )
     logs = _changelogs(group.name, existing, cluster, notes)
     counts = cluster.partition_counts({*logs, *(topic for found in sources.values() for topic in found)})
-    changelogs: dict[int, list[str]] = defaultdict(list)
+    changelogs: dict[tuple[str, int], list[str]] = defaultdict(list)
+    # What a named topology makes has its name, too.
+    prefixes = {whose: f"{group.name}-{whose[0]}-" if whose[0] else f"{group.name}-" for whose in sources}
     for topic in logs:
         # Where there are standbys at all, every sub-topology with a changelog has some.
         possible = [
-            number
-            for number, found in sorted(sources.items())
-            if max(counts[each] for each in found) == counts[topic] and (number in with_standbys or not with_standbys)
+            whose
+            for whose, found in sorted(sources.items())
+            if topic.startswith(prefixes[whose])
+            and max(counts[each] for each in found) == counts[topic]
+            and (whose in with_standbys or not with_standbys)
         ]
         if len(possible) != 1:
             raise GroupStateException(
                 f"Which sub-topology the changelog {topic!r} belongs to cannot be inferred: its number of partitions "
-                f"({counts[topic]}) fits {listed(map(str, possible)) if possible else 'none'}. Maybe give the topology, as "
+                f"({counts[topic]}) fits {listed(map(_told, possible)) if possible else 'none'}. Maybe give the topology, as "
                 "Topology#describe prints it."
             )
         changelogs[possible[0]].append(topic)
     notes.append("The sub-topologies were inferred from the assignment in force; stores without changelog are unknown.")
-    return {
-        number: SubTopologyShape(
-            str(number),
+    return [
+        SubTopologyShape(
+            _told(whose),
             tuple(sorted(found)),
-            {topic.removeprefix(f"{group.name}-").removesuffix(_CHANGELOG): topic for topic in changelogs[number]},
+            {topic.removeprefix(prefixes[whose]).removesuffix(_CHANGELOG): topic for topic in changelogs[whose]},
+            whose[0] or None,
+            number=whose[1],
         )
-        for number, found in sorted(sources.items())
-    }
+        for whose, found in sorted(sources.items())
+    ]
+
+
+def _whose(task: TaskId) -> tuple[str, int]:
+    """The named topology of a task, "" if it has none, and the number of its sub-topology there."""
+    return task.topology_name or "", task.subtopology
+
+
+def _told(whose: tuple[str, int]) -> str:
+    return f"{whose[0]}__{whose[1]}" if whose[0] else str(whose[1])
 
 
 def _changelogs(name: str, existing: frozenset[str], cluster: Cluster, notes: list[str]) -> list[str]:
@@ -232,16 +248,17 @@ def _changelogs(name: str, existing: frozenset[str], cluster: Cluster, notes: li
     return [topic for topic in logs if topic not in others]
 
 
-def _tasks(shapes: Mapping[int, SubTopologyShape], cluster: Cluster) -> dict[TaskId, TaskInfo]:
+def _tasks(shapes: Collection[SubTopologyShape], cluster: Cluster) -> dict[TaskId, TaskInfo]:
     """As Kafka makes them: task p has partition p of every source topic that has one, and of every changelog."""
-    logs = {topic for shape in shapes.values() for topic in shape.changelog_topics}
-    topics = logs | {topic for shape in shapes.values() for topic in shape.sources}
+    logs = {topic for shape in shapes for topic in shape.changelog_topics}
+    topics = logs | {topic for shape in shapes for topic in shape.sources}
     counts, racks = cluster.partition_counts(topics), cluster.partition_racks(topics)
     infos = {}
-    for number, shape in sorted(shapes.items()):
+    numbers = number_sub_topologies((shape.topology, shape.number) for shape in shapes)
+    for shape, (topology, number) in zip(shapes, numbers, strict=True):
         changelogs = sorted(shape.changelog_topics)
         for partition in range(max(counts[topic] for topic in shape.sources)):
-            task = TaskId(number, partition)
+            task = TaskId(number, partition, topology)
             partitions = [
                 TaskTopicPartition(
                     TopicPartition(topic, partition),

@@ -11,7 +11,8 @@ import attrs
 
 from task_assignor.sdk.config_def import ConfigKey, given_value
 from task_assignor.sdk.configs import ASSIGNMENT_KEYS
-from task_assignor.sdk.ids import HostInfo
+from task_assignor.sdk.ids import MOST_PORT, HostInfo
+from task_assignor.sdk.integers import INT32_MAX
 from task_assignor.sdk.text import NAME_RULE, is_name, is_url
 
 CLIENT_TAG_PREFIX: Final = "client.tag."
@@ -24,17 +25,18 @@ INTERNAL_TASK_ASSIGNOR_CLASS: Final = "internal.task.assignor.class"
 RACK_AWARE_ASSIGNMENT_TAGS: Final = "rack.aware.assignment.tags"
 
 # As Kafka reads it (`Utils.getHost`), but for longer ones than its leader can tell the members of a group: none of them would be told anything.
-_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+\-.]*://)?\[?([0-9A-Za-z\-._%:]{1,65535})\]?:([0-9]{1,5})")
+_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+\-.]*://)?\[?([0-9A-Za-z\-._%:]{1,65535})\]?:([0-9]{1,10})")
 
 
 def parse_host_info(text: str) -> HostInfo | None:
     """The host and port in `host:port` or `[IPv6 address]:port`, whatever protocol is before it; None if it is neither."""
     match = _HOST_AND_PORT.fullmatch(text)
-    return None if match is None or int(match[2]) > 65535 else HostInfo(match[1], int(match[2]))
+    return None if match is None or int(match[2]) > INT32_MAX else HostInfo(match[1], int(match[2]))
 
 
 def _server(value: object) -> str | None:
-    return None if value == "" or parse_host_info(str(value)) is not None else "host:port, or empty"
+    host = parse_host_info(str(value))
+    return None if value == "" or (host is not None and host.port <= MOST_PORT) else "host:port, or empty"
 
 
 def _folder(value: object) -> str | None:

@@ -237,7 +237,7 @@ class HostInfo:
 
     Args:
         host: host name or address.
-        port: port number, 0 to 65535.
+        port: port number; to Kafka that is any int from 0 to 2^31-1.
 
     Raises:
         StateException: a value is of the wrong kind or out of range.
@@ -249,8 +249,8 @@ class HostInfo:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.host, str):
             raise StateException(f"The host of a HostInfo ({shown(self.host)}) must be a str.")
-        if type(self.port) is not int or not 0 <= self.port <= MOST_PORT:
-            raise StateException(f"The port of a HostInfo ({shown(self.port)}) must be an int from 0 to {MOST_PORT}.")
+        if type(self.port) is not int or not 0 <= self.port <= INT32_MAX:
+            raise StateException(f"The port of a HostInfo ({shown(self.port)}) must be an int from 0 to {INT32_MAX}.")
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

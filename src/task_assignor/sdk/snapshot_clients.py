@@ -235,7 +235,7 @@ def _check_client(client: dict[str, Any]) -> None:
     if client.get("hostInfo") is not None:
         host = check_members(client["hostInfo"], HOST, ("host", "port"), ".hostInfo")
         check_string(host["host"], ".hostInfo.host")
-        check_integer(host["port"], 0, 65535, ".hostInfo.port")
+        check_integer(host["port"], 0, INT32_MAX, ".hostInfo.port")
 
 
 def _client_columns(

@@ -363,6 +363,8 @@ class Connection:
         in_sync = {
             name: min((len(each.isrs), len(each.replicas)) for each in partitions.values())
             for name, partitions in needed.items()
+            # Of a topic that is being made or deleted brokers may say no partitions.
+            if partitions
         }
         if too_few := [f"{name} ({there} of {all_})" for name, (there, all_) in in_sync.items() if there < all_]:
             return f"not all replicas are in sync of {listed(too_few)}: if they are fewer than min.insync.replicas, nothing is written"
