@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.stores import encoding
 from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.stores.memory_rows import MemoryRows
 from task_assignor.runtime.stores.window import MAX_SEGMENTS
 from tests.budget import examples
 
@@ -575,3 +577,23 @@ def test_a_time_that_is_no_number_leaves_a_window_store_as_it_was(time: Any) -> 
     store.expire(np.int64(2))  # type: ignore[arg-type]
     assert store.rows is not None
     assert store.rows.column("time").to_pylist() == [2]
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_keys_that_have_gone_take_no_memory_where_no_snapshot_is_made(is_saved: bool, tmp_path: Path) -> None:
+    """All keys that there ever were stayed in memory, of a store without a changelog for as long as its client lived."""
+    rows = MemoryRows(tmp_path, "seen")
+    rows.write({b"stays": b""}, "0")
+    if is_saved:
+        rows.save()
+    tracemalloc.start()
+    for batch in range(100):
+        keys = [b"%100d" % (1_000 * batch + number) for number in range(1_000)]
+        rows.write(dict.fromkeys(keys, b""), f"{batch} come")
+        rows.write(dict.fromkeys(keys), f"{batch} go")
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 1 << 20
+    other = MemoryRows(tmp_path, "seen")
+    other.load(rows.save(), "other")
+    assert list(other.items()) == [(b"stays", b"")]
