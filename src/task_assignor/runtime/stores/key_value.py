@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import heapq
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +29,8 @@ from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, has_beginnings, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
-from task_assignor.runtime.stores.rows import Change, Rows, bring_in, some_of
+from task_assignor.runtime.stores.recent import Recent
+from task_assignor.runtime.stores.rows import Rows
 from task_assignor.runtime.stores.store import Store, changed_between, check_store_name, described, with_changelog
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
@@ -151,10 +150,8 @@ class KeyValueStore(Store):
         self._spec = spec
         self._rows = rows
         """What is kept."""
-        self._recent: dict[bytes, Change] = {}
+        self._recent = Recent()
         """What changed since."""
-        self._order: list[bytes] = []
-        """The keys of that in their order, so far as somebody has asked for some of them."""
         self._changed: dict[bytes, None] = {}
         """Keys that changed since the changes were drained."""
         self._single = len(spec.key) == 1
@@ -176,11 +173,7 @@ class KeyValueStore(Store):
         return self._spec.name
 
     def __len__(self) -> int:
-        there = self._rows.get_many(list(self._recent))
-        return len(self._rows) + sum(
-            (value is not None) - (before is not None)
-            for value, before in zip(self._recent.values(), there, strict=True)
-        )
+        return self._recent.count(self._rows)
 
     # One key.
 
@@ -214,22 +207,29 @@ class KeyValueStore(Store):
             raise StoreException(f"The store {self.name} has no value columns {unknown}; it has {self._names}.")
         row = [values.get(name) for name in self._names]
         try:
-            self._recent[encoded] = self._values.encode_one(row)
+            value = self._values.encode_one(row)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise self._wrong_value(row) from None
+        self._to_change().put({encoded: value})
         self._changed[encoded] = None
 
     def delete(self, key: Hashable) -> None:
         """Remove a key, if it is there."""
         encoded = self._key(key)
         if encoded is not None and self._get(encoded) is not None:
-            self._recent[encoded] = None
+            self._to_change().remove([encoded])
             self._changed[encoded] = None
 
     def _get(self, key: bytes | None) -> bytes | None:
         if key is None:
             return None
-        return self._recent[key] if key in self._recent else self._rows.get(key)
+        recent = self._recent.rows
+        return recent[key] if key in recent else self._rows.get(key)
+
+    def _to_change(self) -> Recent:
+        if self._recent.readers:
+            self._recent = self._recent.copy()
+        return self._recent
 
     # Many keys.
 
@@ -253,7 +253,7 @@ class KeyValueStore(Store):
         keys = self._keys_of(rows)
         if self._single and valid(rows.column(self._spec.key.names[0])) is not None:
             raise self._null_key()
-        self._recent.update(zip(keys, self._values_of(rows), strict=True))
+        self._to_change().put(dict(zip(keys, self._values_of(rows), strict=True)))
         self._changed.update(dict.fromkeys(keys))
 
     def delete_table(self, keys: pa.Table) -> None:
@@ -269,7 +269,7 @@ class KeyValueStore(Store):
         encoded = self._keys_of(keys)
         there = zip(encoded, self._get_many(encoded), strict=True)
         gone = dict.fromkeys(key for key, value in there if value is not None)
-        self._recent.update(gone)
+        self._to_change().remove(gone)
         self._changed.update(gone)
 
     def lookup(self, keys: pa.Table | pa.Array | pa.ChunkedArray) -> pa.Table:
@@ -309,7 +309,7 @@ class KeyValueStore(Store):
         return self._value_table(rows), np.fromiter((row is not None for row in rows), np.bool_, len(rows))
 
     def _get_many(self, keys: list[Any]) -> list[bytes | None]:
-        recent = self._recent
+        recent = self._recent.rows
         asked = list(dict.fromkeys(key for key in keys if key is not None and key not in recent))
         found: dict[bytes | None, bytes | None] = dict(zip(asked, self._rows.get_many(asked), strict=True))
         return [recent[key] if key in recent else found.get(key) for key in keys]
@@ -326,7 +326,7 @@ class KeyValueStore(Store):
         return pa.concat_tables(tables) if tables else self._table([], [])
 
     def _blocks(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        yield from _pieces(self._rows.items(), dict(sorted(self._recent.items())), _BLOCK_ROWS, reverse=False)
+        yield from _pieces(self._recent.all(self._rows), _BLOCK_ROWS)
 
     def _records(self, blocks: Iterable[list[tuple[bytes, bytes]]]) -> Iterator[tuple[Hashable, dict[str, Any]]]:
         for block in blocks:
@@ -373,11 +373,7 @@ class KeyValueStore(Store):
         return self._records(self._between(begin, end, reverse))
 
     def _between(self, first: bytes, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
-        recent, order = self._recent, self._order
-        # None of them is ever taken away before all are.
-        bring_in(order, list(islice(recent, len(order), None)))
-        changes = {key: recent[key] for key in some_of(order, first, end, reverse=reverse)}
-        yield from _pieces(self._rows.between(first, end, reverse=reverse), changes, _FIRST_ROWS, reverse=reverse)
+        yield from _pieces(self._recent.between(self._rows, first, end, reverse=reverse), _FIRST_ROWS)
 
     # Changes.
 
@@ -387,7 +383,7 @@ class KeyValueStore(Store):
             return None
         keys = list(self._changed)
         try:
-            values = [self._recent[key] for key in keys]
+            values = [self._recent.rows[key] for key in keys]
         except KeyError:
             raise changed_between(self.name) from None
         self._changed = {}
@@ -398,8 +394,8 @@ class KeyValueStore(Store):
         """Make the changes of one batch; columns that came later are null."""
         changes = padded(changes, self._changes)
         changed = changes.filter(pc.invert(changes.column(DELETED)))
-        self._recent.update(zip(self._keys_of(changed), self._values_of(changed), strict=True))
-        self._recent.update(dict.fromkeys(self._keys_of(changes.filter(changes.column(DELETED)))))
+        self._to_change().put(dict(zip(self._keys_of(changed), self._values_of(changed), strict=True)))
+        self._to_change().remove(self._keys_of(changes.filter(changes.column(DELETED))))
 
     @property
     def kept(self) -> str:
@@ -410,12 +406,12 @@ class KeyValueStore(Store):
         """Keep all changes so far."""
         if self._changed:
             raise changed_between(self.name)
-        self._rows.write(self._recent, name)
-        self._recent, self._order = {}, []
+        self._rows.write(self._recent.rows, name)
+        self._recent = Recent()
 
     def rollback(self) -> None:
         """Go back to the kept state."""
-        self._recent, self._order, self._changed = {}, [], {}
+        self._recent, self._changed = Recent(), {}
 
     # Snapshots.
 
@@ -553,15 +549,8 @@ class KeyValueStore(Store):
         return pa.table(columns, schema=self._schema)
 
 
-def _pieces(
-    there: Iterator[tuple[bytes, bytes]], changes: Mapping[bytes, Change], rows: int, *, reverse: bool
-) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Rows with changes that are in the same order, in pieces: so many first, then more and more."""
-    items: Iterator[tuple[bytes, bytes]] = there
-    if changes:
-        kept = (item for item in there if item[0] not in changes)
-        new = ((key, value) for key, value in changes.items() if value is not None)
-        items = heapq.merge(kept, new, key=itemgetter(0), reverse=reverse)
+def _pieces(items: Iterator[tuple[bytes, bytes]], rows: int) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Rows in pieces: so many first, then more and more."""
     while piece := list(islice(items, rows)):
         yield piece
         rows = min(2 * rows, _BLOCK_ROWS)
