@@ -15,6 +15,7 @@ from task_assignor.runtime import (
     CommitRecord,
 )
 from task_assignor.runtime.machines.checkpoint import SavedProgress
+from task_assignor.runtime.machines.output_files import merged_at
 from tests.runtime.simulated_storage import MemoryStorage
 from tests.runtime.test_compaction import TASKS, Run
 
@@ -122,3 +123,32 @@ def test_what_the_killed_have_begun_to_write_goes_when_it_cannot_count_any_more(
     assert not lost.exists()
     assert not any(other.exists() for other in (*others, commit))
     run.check()
+
+
+def test_checkpoints_go_on_after_one_that_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """None followed it until the next run: records and small files grew as long as this one went on, for months maybe."""
+    run = Run(tmp_path)
+    run.go_on(8, every=4)
+    damaged = run.number
+    newest = tmp_path / f"checkpoints/{damaged:012d}.json"
+    data = bytearray(newest.read_bytes())
+    data[-10] ^= 1
+    newest.write_bytes(data)
+    run.go_on(4, every=4)
+    assert run.log.checkpoint().number == run.number
+    run.go_on(16, every=4)
+    run.check()
+    assert not [name for name in run.files if merged_at(name) == damaged]
+    assert len(list((tmp_path / "commits").iterdir())) <= 5
+    assert [record.number for record in run.log.records()] == list(range(run.number + 1))
+    assert "No checkpoint is written" not in caplog.text
+
+
+def test_a_record_that_is_damaged_with_its_checkpoint_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(tmp_path)
+    run.go_on(8, every=4)
+    for name in (f"checkpoints/{run.number:012d}.json", f"commits/{run.number - 1:012d}.json/~object"):
+        (tmp_path / name).write_bytes(b"{")
+    run.go_on(4, every=4)
+    assert "No checkpoint is written: the newest one is 5, this one would follow 9. Maybe" in caplog.text
+    assert run.log.checkpoint().number == 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import pyarrow as pa
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from task_assignor.runtime import KeyValueStore, KeyValueStoreSpec, StoreException
 from task_assignor.runtime.errors import TaskCorruptedException
-from task_assignor.runtime.stores import rows
+from task_assignor.runtime.stores import recent, rows
 from task_assignor.runtime.stores.rows import Change
 
+T = TypeVar("T")
 VALUE = pa.schema([("n", pa.int64())])
 TEXT = pa.schema([("k", pa.string())])
 TWO = pa.schema([("name", pa.string()), ("number", pa.int16())])
@@ -89,6 +90,7 @@ def _check_neighbours(schema: pa.Schema, one: Any, on_disk: bool, data: st.DataO
                 found = store.prefix_scan(text if schema is TEXT else (text,), reverse=reverse)
                 expected = [(k, n) for k, n in expected if (k.startswith(text) if schema is TEXT else k[0] == text)]
             assert list(found) == [(key, {"n": n}) for key, n in expected]
+        assert len(store) == len(model)
     store.close()
 
 
@@ -186,11 +188,47 @@ def test_a_neighbour_of_each_new_key_costs_the_same_however_many_there_are(on_di
             read += 1
             return super().get(key, default)
 
-    store._recent = Counting()
+    store._recent.rows = Counting()
     for key in range(2_000):
         store.put(key * 7_919 % 2_000, {"n": key})
         assert next(store.range(None, key * 7_919 % 2_000, reverse=True))[1] == {"n": key}
     assert read < 2_000 * 70
+    store.close()
+
+
+@WHERE
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_that_were_taken_out_are_passed_once(
+    on_disk: bool, reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who puts records in order, and takes out what is due, asks for the first one again and again, and maybe for the number."""
+    store, count, passed = store_of(NUMBER, on_disk), 1_000, 0
+    store.put_table(pa.table({"k": pa.array(range(count)), "n": pa.array(range(count))}))
+    store.drain_changes()
+    store.keep("1")
+
+    def counted(found: Iterator[T]) -> Iterator[T]:
+        nonlocal passed
+        for one in found:
+            passed += 1
+            yield one
+
+    def looked_up(keys: Sequence[bytes], get_many: Any = store._rows.get_many) -> Any:
+        return get_many(list(counted(iter(keys))))
+
+    def between(*bounds: Any, find: Any = store._rows.between, **options: Any) -> Iterator[tuple[bytes, bytes]]:
+        return counted(find(*bounds, **options))
+
+    monkeypatch.setattr(recent, "some_of", lambda *bounds, **options: counted(rows.some_of(*bounds, **options)))
+    monkeypatch.setattr(store._rows, "between", between)
+    monkeypatch.setattr(store._rows, "get_many", looked_up)
+    for number in range(1, count):
+        store.put(-number if reverse else count + number, {"n": 0})
+        for _ in range(2):
+            key, _ = next(store.range(reverse=reverse))
+            store.delete(key)
+        assert len(store) == count - number
+    assert passed < 100 * count
     store.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from task_assignor.runtime import (
 )
 from task_assignor.runtime.stores import encoding
 from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.stores.memory_rows import MemoryRows
 from task_assignor.runtime.stores.window import MAX_SEGMENTS
 from tests.budget import examples
 
@@ -286,9 +288,10 @@ def test_memory_of_expired_rows_is_given_back() -> None:
         assert held <= whole * len(store) / 100_000 * 2.1 + 1_000
 
 
-def test_files_of_expired_rows_are_deleted_where_no_snapshot_is_made(tmp_path: Path) -> None:
-    """Without a changelog there are no snapshots, so nobody looked for what can go: the folder grew for ever."""
-    spec = WindowStoreSpec("w", "time", logged=False)
+@pytest.mark.parametrize("logged", [False, True])
+def test_files_of_expired_rows_are_deleted_where_no_snapshot_is_made(tmp_path: Path, logged: bool) -> None:
+    """Nobody looked for what can go: the folder grew for ever."""
+    spec = WindowStoreSpec("w", "time", logged=logged)
     store = spec.create(tmp_path, StoreMemory(1))
     for batch in range(20):
         store.append(_rows([batch]))
@@ -296,7 +299,7 @@ def test_files_of_expired_rows_are_deleted_where_no_snapshot_is_made(tmp_path: P
         store.drain_changes()
         store.keep(str(batch))
         assert len([*(tmp_path / "parts").iterdir()]) == len(store) == min(batch + 1, 3)
-    spec.create(tmp_path).close()  # as after a kill
+    store.close() if logged else spec.create(tmp_path).close()  # as after a kill
     assert not [*(tmp_path / "parts").iterdir()]
 
 
@@ -590,3 +593,23 @@ def test_a_time_that_is_no_number_leaves_a_window_store_as_it_was(time: Any) -> 
     store.expire(np.int64(2))  # type: ignore[arg-type]
     assert store.rows is not None
     assert store.rows.column("time").to_pylist() == [2]
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_keys_that_have_gone_take_no_memory_where_no_snapshot_is_made(is_saved: bool, tmp_path: Path) -> None:
+    """All keys that there ever were stayed in memory, of a store without a changelog for as long as its client lived."""
+    rows = MemoryRows(tmp_path, "seen")
+    rows.write({b"stays": b""}, "0")
+    if is_saved:
+        rows.save()
+    tracemalloc.start()
+    for batch in range(100):
+        keys = [b"%100d" % (1_000 * batch + number) for number in range(1_000)]
+        rows.write(dict.fromkeys(keys, b""), f"{batch} come")
+        rows.write(dict.fromkeys(keys), f"{batch} go")
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 1 << 20
+    other = MemoryRows(tmp_path, "seen")
+    other.load(rows.save(), "other")
+    assert list(other.items()) == [(b"stays", b"")]

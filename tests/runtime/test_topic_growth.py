@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -374,3 +375,35 @@ def test_who_looks_slowly_while_others_append_finds_the_topic(tmp_path: Path, mo
 
     monkeypatch.setattr(LocalStorage, "list", list_slowly)
     assert Topic.open(tmp_path, "t").version == 0
+
+
+# What counts has been written, whatever becomes of older versions.
+
+
+def test_older_versions_that_cannot_be_read_or_deleted_do_not_fail_what_is_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rows counted, but who appended them was told otherwise, and so wrote them once more."""
+    write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
+    for number in range(1, 30):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    damaged = sorted((tmp_path / "t/versions").iterdir())[-2] / "~object"
+    data = bytearray(damaged.read_bytes())
+    data[-20] ^= 1
+    damaged.write_bytes(data)
+    for number in range(30, 35):
+        append_topic(tmp_path, "t", ROWS.slice(number, 1))
+    assert (tmp_path / "t/lists").exists()
+    assert not caplog.records
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "no permission to delete")
+
+    monkeypatch.setattr(LocalStorage, "delete", refuse)
+    topic = append_topic(tmp_path, "t", ROWS.slice(35, 1))
+    assert numbers_of(topic) == list(range(36))
+    write_topic(tmp_path, "u", ROWS, partitions=1, key=["key"])
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        f"Older versions of topic 't' in {tmp_path} could not be deleted",
+        f"What others have left of topic 'u' in {tmp_path} could not be deleted",
+    ]

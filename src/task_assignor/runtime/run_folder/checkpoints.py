@@ -21,6 +21,7 @@ import sys
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Final
 
@@ -181,10 +182,16 @@ class Checkpoints:
         before = self.newest()
         numbers = [one.record.number for one in replaced]
         assert numbers == list(range(numbers[0], checkpoint.number + 1)), f"records are missing among {numbers}"
+        if lost := range(before.number + 1, numbers[0]):
+            # Of a checkpoint that is damaged by now, which may have merged files that nothing names then.
+            self._looks_for_orphans = True
+            with suppress(FileNotFoundError, ValueError):
+                replaced = [*map(self._written, lost), *replaced]
+                numbers = [*lost, *numbers]
         if not numbers[0] <= before.number + 1 <= numbers[-1]:
             _log.warning(
                 "No checkpoint is written: the newest one is %d, this one would follow %d. Maybe another coordinator runs "
-                "on the same folder, or a checkpoint was damaged; the next run tidies up",
+                "on the same folder, or a checkpoint and a commit record were damaged; the next run tidies up",
                 before.number,
                 numbers[0] - 1,
             )
@@ -236,6 +243,10 @@ class Checkpoints:
         except (FileNotFoundError, ValueError):
             # It has gone for a checkpoint, which was another one's; or it is damaged.
             return True
+
+    def _written(self, number: int) -> Written:
+        document = self._storage.open(commit_name(number)).to_pybytes()
+        return Written(read_document(document, CommitRecord), document)
 
     def _epoch_of(self, number: int) -> int:
         return open_document(self._storage, commit_name(number), CommitRecord).epoch

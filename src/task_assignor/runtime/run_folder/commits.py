@@ -14,9 +14,9 @@ an output must be those of the batches before: what could not be read afterwards
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from task_assignor.runtime.errors import CommitLogException, ProcessorException
 from task_assignor.runtime.machines.checkpoint import Checkpoint, SavedProgress
@@ -47,6 +47,15 @@ T = TypeVar("T")
 _NULL: Final = "null"
 _NULL_TYPE: Final = re.compile(rf"{_NULL}(?=[,> ]|$)")
 _REPLACED: Final = "A second coordinator runs on the same folder; this one stops, its batches do not count."
+
+
+class _Named(NamedTuple):
+    """A file that a record names: what it must be; who says so, as the beginning of a sentence; and what of."""
+
+    path: str
+    seal: Seal
+    whose: str
+    what: str
 
 
 class CommitLog:
@@ -354,6 +363,15 @@ class CommitLog:
                 client says it wrote is not there.
             ProcessorException: an output has other columns than in the batches before, or in another task.
         """
+        self._check_are_there(record, self._files_of(record))
+        columns = self._columns_with(record)
+        self._began = None
+        self._recent.append(self._put(record))
+        self._take_columns(record, columns)
+
+    @staticmethod
+    def _files_of(record: CommitRecord) -> Iterator[_Named]:
+        """The files that a record names."""
         for commit in record.tasks.values():
             routed = {name: found.file for name, found in commit.repartitions.items()}
             for what, files in (
@@ -362,18 +380,15 @@ class CommitLog:
                 ("repartition topic", routed),
             ):
                 for name, file in files.items():
-                    if file.topic:
-                        continue
-                    whose = f"Batch {commit.batch} of task {commit.task} is not committed: the client {commit.client!r}"
-                    self._check_is_there(record, whose, f"{what} {name!r}", file.path, file.seal)
+                    if not file.topic:
+                        whose = (
+                            f"Batch {commit.batch} of task {commit.task} is not committed: the client {commit.client!r}"
+                        )
+                        yield _Named(file.path, file.seal, whose, f"{what} {name!r}")
         for task, snapshot in record.snapshots.items():
             for path, (store, seal) in snapshot.files.items():
                 whose = f"The snapshot of task {task} after batch {snapshot.batch} is not committed: its client"
-                self._check_is_there(record, whose, f"store {store!r}", path, seal)
-        columns = self._columns_with(record)
-        self._began = None
-        self._recent.append(self._put(record))
-        self._take_columns(record, columns)
+                yield _Named(path, seal, whose, f"store {store!r}")
 
     def _put(self, record: CommitRecord) -> Written:
         name, written = commit_name(record.number), Written.of(record)
@@ -443,25 +458,33 @@ class CommitLog:
         del self._recent[: len(replaced)]
         return written
 
-    def _check_is_there(self, record: CommitRecord, whose: str, what: str, path: str, seal: Seal) -> None:
-        try:
-            size: int | str = self._storage.size(path)
-        except ValueError:
-            raise CommitLogException(
-                f"A commit names the file {path!r}, which is not in {self._storage.address}."
-            ) from None
-        except FileNotFoundError:
-            size = "nothing"
-        if size != seal.size:
-            # One that was replaced may find that its successor has deleted what does not count any more.
-            if self._storage.is_there(commit_name(record.number)):
-                raise self._made_by_somebody_else(record.number)
-            self._check_follows(record.number)
-            raise CommitLogException(
-                f"{whose} says that it wrote {seal.size} bytes of the {what} to {self._storage.locate(path)}, but the "
-                f"coordinator sees {size} there. Maybe the client has another folder of that name: run_dir must be on "
-                "storage that the coordinator and all clients share."
-            )
+    def _check_are_there(self, record: CommitRecord, files: Iterable[_Named]) -> None:
+        """All at the same time: a store may take long to answer for each."""
+        sizes: dict[str, int] = {}
+
+        def look(file: _Named) -> None:
+            try:
+                sizes[file.path] = self._storage.size(file.path)
+            except ValueError:
+                raise CommitLogException(
+                    f"A commit names the file {file.path!r}, which is not in {self._storage.address}."
+                ) from None
+            except FileNotFoundError:
+                return
+
+        files = list(files)
+        self._storage.for_all(look, files)
+        for file in files:
+            if (size := sizes.get(file.path)) != file.seal.size:
+                # One that was replaced may find that its successor has deleted what does not count any more.
+                if self._storage.is_there(commit_name(record.number)):
+                    raise self._made_by_somebody_else(record.number)
+                self._check_follows(record.number)
+                raise CommitLogException(
+                    f"{file.whose} says that it wrote {file.seal.size} bytes of the {file.what} to {self._storage.locate(file.path)}, "
+                    f"but the coordinator sees {'nothing' if size is None else size} there. Maybe the client has another folder of "
+                    "that name: run_dir must be on storage that the coordinator and all clients share."
+                )
 
     def _columns_with(self, record: CommitRecord) -> dict[str, dict[str, str]]:
         """The columns of all outputs after a record.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import heapq
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +29,8 @@ from task_assignor.runtime.machines.records import SavedStore
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding, has_beginnings, is_key_type, is_value_type
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.memory_rows import MemoryRows
-from task_assignor.runtime.stores.rows import Change, Moment, Rows, bring_in
+from task_assignor.runtime.stores.recent import Recent
+from task_assignor.runtime.stores.rows import Rows
 from task_assignor.runtime.stores.store import Store, changed_between, check_store_name, described, with_changelog
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
@@ -151,12 +150,8 @@ class KeyValueStore(Store):
         self._spec = spec
         self._rows = rows
         """What is kept."""
-        self._recent: dict[bytes, Change] = {}
+        self._recent = Recent()
         """What changed since."""
-        self._order: list[bytes] = []
-        """The keys of that in their order, so far as somebody has asked for some of them."""
-        self._readers: dict[int, Moment] = {}
-        """Who reads some of that, and goes on to see what was there when he began."""
         self._changed: dict[bytes, None] = {}
         """Keys that changed since the changes were drained."""
         self._single = len(spec.key) == 1
@@ -179,11 +174,7 @@ class KeyValueStore(Store):
         return self._spec.name
 
     def __len__(self) -> int:
-        there = self._rows.get_many(list(self._recent))
-        return len(self._rows) + sum(
-            (value is not None) - (before is not None)
-            for value, before in zip(self._recent.values(), there, strict=True)
-        )
+        return self._recent.count(self._rows)
 
     # One key.
 
@@ -221,20 +212,24 @@ class KeyValueStore(Store):
                 raise self._no_value(name)
         row = [values.get(name) for name in self._names]
         try:
-            self._change({encoded: self._values.encode_one(row)})
+            value = self._values.encode_one(row)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise self._wrong_value(row) from None
+        self._recent.put({encoded: value})
+        self._changed[encoded] = None
 
     def delete(self, key: Hashable) -> None:
         """Remove a key, if it is there."""
         encoded = self._key(key)
         if encoded is not None and self._get(encoded) is not None:
-            self._change({encoded: None})
+            self._recent.remove([encoded])
+            self._changed[encoded] = None
 
     def _get(self, key: bytes | None) -> bytes | None:
         if key is None:
             return None
-        return self._recent[key] if key in self._recent else self._rows.get(key)
+        recent = self._recent.rows
+        return recent[key] if key in recent else self._rows.get(key)
 
     # Many keys.
 
@@ -262,7 +257,8 @@ class KeyValueStore(Store):
         for name in self._never_null:
             if name in rows.schema.names and valid(rows.column(name)) is not None:
                 raise self._no_value(name)
-        self._change(dict(zip(keys, self._values_of(rows), strict=True)))
+        self._recent.put(dict(zip(keys, self._values_of(rows), strict=True)))
+        self._changed.update(dict.fromkeys(keys))
 
     def delete_table(self, keys: pa.Table) -> None:
         """Remove many keys, those that are there.
@@ -276,7 +272,9 @@ class KeyValueStore(Store):
         self._check_is_table(keys)
         encoded = self._keys_of(keys)
         there = zip(encoded, self._get_many(encoded), strict=True)
-        self._change(dict.fromkeys(key for key, value in there if value is not None))
+        gone = dict.fromkeys(key for key, value in there if value is not None)
+        self._recent.remove(gone)
+        self._changed.update(gone)
 
     def lookup(self, keys: pa.Table | pa.Array | pa.ChunkedArray) -> pa.Table:
         """The value columns of many keys.
@@ -315,19 +313,10 @@ class KeyValueStore(Store):
         return self._value_table(rows), np.fromiter((row is not None for row in rows), np.bool_, len(rows))
 
     def _get_many(self, keys: list[Any]) -> list[bytes | None]:
-        recent = self._recent
+        recent = self._recent.rows
         asked = list(dict.fromkeys(key for key in keys if key is not None and key not in recent))
         found: dict[bytes | None, bytes | None] = dict(zip(asked, self._rows.get_many(asked), strict=True))
         return [recent[key] if key in recent else found.get(key) for key in keys]
-
-    def _change(self, changes: Mapping[bytes, Change]) -> None:
-        self._make(changes)
-        self._changed.update(dict.fromkeys(changes))
-
-    def _make(self, changes: Mapping[bytes, Change]) -> None:
-        for reader in self._readers.values():
-            reader.note(changes)
-        self._recent.update(changes)
 
     # Everything.
 
@@ -341,8 +330,7 @@ class KeyValueStore(Store):
         return pa.concat_tables(tables) if tables else self._table([], [])
 
     def _blocks(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        changes = dict(sorted(self._recent.items()))
-        yield from _pieces(self._rows.items(), changes, changes.items(), _BLOCK_ROWS, reverse=False)
+        yield from _pieces(self._recent.all(self._rows), _BLOCK_ROWS)
 
     def _records(self, blocks: Iterable[list[tuple[bytes, bytes]]]) -> Iterator[tuple[Hashable, dict[str, Any]]]:
         for block in blocks:
@@ -389,16 +377,7 @@ class KeyValueStore(Store):
         return self._records(self._between(begin, end, reverse))
 
     def _between(self, first: bytes, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
-        recent, order, readers = self._recent, self._order, self._readers
-        # None of them is ever taken away before all are: the last ones are those that came since.
-        bring_in(order, list(islice(reversed(recent), len(recent) - len(order))))
-        now = Moment(recent, order)
-        readers[id(now)] = now
-        try:
-            there = self._rows.between(first, end, reverse=reverse)
-            yield from _pieces(there, now, now.between(first, end, reverse=reverse), _FIRST_ROWS, reverse=reverse)
-        finally:
-            del readers[id(now)]
+        yield from _pieces(self._recent.between(self._rows, first, end, reverse=reverse), _FIRST_ROWS)
 
     # Changes.
 
@@ -408,7 +387,7 @@ class KeyValueStore(Store):
             return None
         keys = list(self._changed)
         try:
-            values = [self._recent[key] for key in keys]
+            values = [self._recent.rows[key] for key in keys]
         except KeyError:
             raise changed_between(self.name) from None
         self._changed = {}
@@ -419,8 +398,8 @@ class KeyValueStore(Store):
         """Make the changes of one batch; columns that came later are null."""
         changes = padded(changes, self._changes)
         changed = changes.filter(pc.invert(changes.column(DELETED)))
-        self._make(dict(zip(self._keys_of(changed), self._values_of(changed), strict=True)))
-        self._make(dict.fromkeys(self._keys_of(changes.filter(changes.column(DELETED)))))
+        self._recent.put(dict(zip(self._keys_of(changed), self._values_of(changed), strict=True)))
+        self._recent.remove(self._keys_of(changes.filter(changes.column(DELETED))))
 
     @property
     def kept(self) -> str:
@@ -431,12 +410,12 @@ class KeyValueStore(Store):
         """Keep all changes so far."""
         if self._changed:
             raise changed_between(self.name)
-        self._rows.write(self._recent, name)
-        self._recent, self._order, self._readers = {}, [], {}
+        self._rows.write(self._recent.rows, name)
+        self._recent = Recent()
 
     def rollback(self) -> None:
         """Go back to the kept state."""
-        self._recent, self._order, self._readers, self._changed = {}, [], {}, {}
+        self._recent, self._changed = Recent(), {}
 
     # Snapshots.
 
@@ -577,18 +556,8 @@ class KeyValueStore(Store):
         return pa.table(columns, schema=self._schema)
 
 
-def _pieces(
-    there: Iterator[tuple[bytes, bytes]],
-    changed: Container[bytes],
-    changes: Iterable[tuple[bytes, Change]],
-    rows: int,
-    *,
-    reverse: bool,
-) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Rows with changes that are in the same order, in pieces: so many first, then more and more."""
-    kept = (item for item in there if item[0] not in changed)
-    new = ((key, value) for key, value in changes if value is not None)
-    items = heapq.merge(kept, new, key=itemgetter(0), reverse=reverse)
+def _pieces(items: Iterator[tuple[bytes, bytes]], rows: int) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Rows in pieces: so many first, then more and more."""
     while piece := list(islice(items, rows)):
         yield piece
         rows = min(2 * rows, _BLOCK_ROWS)

@@ -71,7 +71,11 @@ class MemoryRows(Rows):
     def write(self, changes: Mapping[bytes, Change], name: str) -> None:
         """Make some changes and give the state a name."""
         self._make(changes)
-        self._unsaved.update(dict.fromkeys(changes))
+        # Without parts the next snapshot has all rows, and maybe nobody ever wants one.
+        if self._parts:
+            self._unsaved.update(dict.fromkeys(changes))
+            if len(self._unsaved) > len(self._rows):
+                self._parts, self._unsaved = (), {}
         self.name = name
 
     def _make(self, changes: Mapping[bytes, Change]) -> None:

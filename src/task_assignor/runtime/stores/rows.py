@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -18,7 +17,6 @@ IN_MEMORY: Final = "memory"
 ON_DISK: Final = "rocksdb"
 """How a store has saved its rows (`SavedStore.kind`)."""
 _ROWS_AT_ONCE: Final = 1 << 16
-_CHANGES_AT_ONCE: Final = 1 << 10
 _FEW: Final = 512
 """So many keys find their places one by one (a hundred of a million: 30 ms); more are sorted, or looked for, with all others (four thousand: 0.3 s)."""
 
@@ -58,42 +56,6 @@ def some_of(order: list[bytes], first: bytes, end: bytes | None, *, reverse: boo
     """The keys from `first` on and before `end` (None: to the last), or against the order."""
     places = range(bisect_left(order, first), len(order) if end is None else bisect_left(order, end))
     return map(order.__getitem__, reversed(places) if reverse else places)
-
-
-class Moment:
-    """Changes as they are now, for somebody who reads them one by one: whoever makes others says so before.
-
-    Args:
-        changes: the changes, in the dictionary in which others are made.
-        order: their keys in their order; keys of later ones may come in.
-    """
-
-    def __init__(self, changes: Mapping[bytes, Change], order: list[bytes]) -> None:
-        self._changes = changes
-        self._order = order
-        self._were: dict[bytes, Change | bool] = {}
-        """Keys that were changed since, and what they had; False: they were none of the changes."""
-
-    def note(self, keys: Iterable[bytes]) -> None:
-        """These keys are going to be changed."""
-        for key in keys:
-            self._were.setdefault(key, self._changes.get(key, False))
-
-    def _at(self, key: bytes) -> Change | bool:
-        return self._were[key] if key in self._were else self._changes.get(key, False)
-
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, bytes) and self._at(key) is not False
-
-    def between(self, first: bytes, end: bytes | None, *, reverse: bool) -> Iterator[tuple[bytes, Change]]:
-        """Those with keys from `first` on and before `end` (None: to the last) in the order of the keys, or against it."""
-        count = 1
-        while keys := list(islice(some_of(self._order, first, end, reverse=reverse), count)):
-            for key in keys:
-                if (found := self._at(key)) is not False:
-                    yield key, found  # type: ignore[misc]  # nor is it True
-            first, end = (first, keys[-1]) if reverse else (keys[-1] + b"\0", end)
-            count = min(2 * count, _CHANGES_AT_ONCE)
 
 
 class Rows(ABC):

@@ -59,6 +59,12 @@ class StoreFolder:
         if self._given is not None or self._own is not None:
             delete_parts(self.path, names)
 
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete parts, those that the disk lets go."""
+        for name in names:
+            with suppress(OSError):
+                (self.path / PARTS / name).unlink()
+
     def close(self) -> None:
         """Delete a folder of its own."""
         if self._own is not None:

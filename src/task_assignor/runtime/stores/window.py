@@ -269,6 +269,8 @@ class WindowStore(Store):
         self._kept = ""
         self._pending: list[pa.Table] = []
         self._gathered: Callable[[pa.Table], pa.Table] | None = None
+        self._unsaved: set[str] = set()
+        """Parts that no snapshot has: nobody else needs them."""
         memory.join()
 
     @property
@@ -469,6 +471,7 @@ class WindowStore(Store):
     def _mapped(self, segment: _Segment) -> _Segment:
         """The same rows, on disk."""
         part = write_part(self._place.path, in_one_piece(segment.table(self._time)))
+        self._unsaved.add(part.name)
         return self._open(part)
 
     def _open(self, part: Part) -> _Segment:
@@ -494,6 +497,7 @@ class WindowStore(Store):
         schema = state.schema
         columns = None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
         known = fields_of(_Known(state.stream_time, state.expired_before, schema=columns))
+        self._unsaved = set()
         return SavedStore(KIND, tuple(segment.part for segment in state.segments if segment.part is not None), known)
 
     def load(self, saved: SavedStore, name: str) -> None:
@@ -516,9 +520,13 @@ class WindowStore(Store):
         self._delete_unused()
 
     def _delete_unused(self) -> None:
-        """Without a changelog there are no snapshots, and so nobody else who would."""
+        """Maybe there are never any snapshots, and so nobody else who would; without a changelog this holds for all that is there."""
+        used = set(self.parts_in_use())
         if not self._spec.logged:
-            self._place.keep_only(self.parts_in_use())
+            self._place.keep_only(used)
+        else:
+            self._place.delete(self._unsaved - used)
+            self._unsaved &= used
 
     def parts_in_use(self) -> set[str]:
         """Names of the parts that the store reads or builds upon."""

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.storage import Storage, as_document, open_document
-from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.storage.disk import disk_errors, warn
 from task_assignor.runtime.topics.names import herald_name, lists_folder, look_at_names, version_name
 from task_assignor.runtime.topics.topic import Topic, topics_storage
 from task_assignor.runtime.topics.versions import KEPT_VERSIONS, Life, TopicDocument, TopicVersion, life_of
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import shown
+
+_log = logger_of(__name__)
 
 
 def put_version(storage: Storage, version: TopicVersion) -> TopicVersion:
@@ -79,9 +82,13 @@ def change_topic(
             continue
         # The first one says which topic is there, maybe another one by the time that it would be deleted.
         old = [number for number in life.numbers if 0 < number <= version.number - KEPT_VERSIONS]
-        storage.delete(version_name(name, number, version.id_in_names) for number in old)
-        if version.lists != topic.now.lists:
-            _delete_lists(storage, version)
+        try:
+            storage.delete(version_name(name, number, version.id_in_names) for number in old)
+            if version.lists != topic.now.lists:
+                _delete_lists(storage, version)
+        except OSError as error:
+            # What was wanted counts. Who is told otherwise writes it once more.
+            warn(_log, error, "Older versions of topic %r in %s could not be deleted", name, root)
 
 
 def _goes_on(version: TopicVersion, life: Life) -> bool:
@@ -111,7 +118,8 @@ def _delete_lists(storage: Storage, version: TopicVersion) -> None:
     for number in look_at_names(storage, name).numbers(topic_id):
         if number or version.number < KEPT_VERSIONS:
             # The first one stays, but who still reads by it was told to look again long ago.
-            with suppress(FileNotFoundError):
+            # By one that is damaged nobody reads.
+            with suppress(FileNotFoundError, ValueError):
                 document = open_document(storage, version_name(name, number, topic_id), TopicDocument)
                 needed.update(found.name for found in document.lists)
     lists = storage.list(lists_folder(name, topic_id))

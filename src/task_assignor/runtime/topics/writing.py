@@ -25,7 +25,7 @@ from task_assignor.runtime.arrow.frames import as_tables, cast_exactly, padded, 
 from task_assignor.runtime.arrow.keys import partitions_of, timestamps_in_ms
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow
-from task_assignor.runtime.storage.disk import disk_errors
+from task_assignor.runtime.storage.disk import disk_errors, warn
 from task_assignor.runtime.topics.changes import change_topic, put_version
 from task_assignor.runtime.topics.names import herald_name, look_at_names
 from task_assignor.runtime.topics.spec import TopicSpec
@@ -227,7 +227,10 @@ class TopicBuilder:
             # Somebody has deleted this one meanwhile, and somebody else has written it anew.
             self._give_up(version)
             raise self._is_taken()
-        self.storage.delete(left)
+        try:
+            self.storage.delete(left)
+        except OSError as error:
+            warn(_log, error, "What others have left of topic %r in %s could not be deleted", self.spec.name, self.root)
         return topic
 
     def _give_up(self, version: TopicVersion) -> None:
