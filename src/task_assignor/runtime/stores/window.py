@@ -515,18 +515,16 @@ class WindowStore(Store):
         """Forget everything."""
         self._state = self._kept_state = _State()
         self._kept, self._pending = "", []
-        # It may not know the columns of what comes now.
-        self._gathered = None
+        self._gathered = None  # It may not know the columns of what comes now.
         self._delete_unused()
 
     def _delete_unused(self) -> None:
         """Maybe there are never any snapshots, and so nobody else who would; without a changelog this holds for all that is there."""
-        used = set(self.parts_in_use())
+        used = self.parts_in_use()
         if not self._spec.logged:
             self._place.keep_only(used)
-        else:
-            self._place.delete(self._unsaved - used)
-            self._unsaved &= used
+        self._place.delete(self._unsaved - used)
+        self._unsaved &= used
 
     def parts_in_use(self) -> set[str]:
         """Names of the parts that the store reads or builds upon."""
@@ -559,7 +557,6 @@ class WindowStore(Store):
 
     @property
     def _most_rows(self) -> int:
-        """Segments are not merged to more."""
         return SEGMENT_ROWS if self._gathered is None else GATHERED_ROWS
 
     def _with(self, new: _Segment) -> tuple[_Segment, ...]:
