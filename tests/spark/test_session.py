@@ -337,6 +337,7 @@ KILLS, AFTER = "spark.python.worker.killOnIdleTimeout", "spark.python.worker.idl
         ({KILLS: "false", AFTER: "5"}, ""),
         ({"spark.speculation": "true"}, "speculation is on, so Spark may start a second copy"),
         ({"spark.excludeOnFailure.enabled": "true"}, "excludeOnFailure.enabled is on, so Spark starts a client on no"),
+        ({"spark.excludeOnFailure.taskAndStage.enabled": "true"}, "taskAndStage.enabled is on, so Spark starts a"),
     ],
 )
 def test_a_session_in_which_clients_do_not_live_long_is_refused(conf: dict[str, str], told: str) -> None:

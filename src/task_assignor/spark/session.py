@@ -37,9 +37,11 @@ from task_assignor.spark.jobs import end_failing_jobs, how_ended, short_reason
 # A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
 MAX_FAILURES: Final = 1000
 _FEW_FAILURES: Final = 100
+_EXCLUDES: Final = "starts a client on no executor where it was lost once, and ends the run where there is no other one"
 _REFUSED: Final = {
     "spark.speculation": "may start a second copy of a client",
-    "spark.excludeOnFailure.enabled": "starts a client on no executor where it was lost once, and ends the run where there is no other one",
+    "spark.excludeOnFailure.enabled": _EXCLUDES,
+    "spark.excludeOnFailure.taskAndStage.enabled": _EXCLUDES,
 }
 _TASK_CPUS: Final = "spark.task.cpus"
 _LOCAL: Final = re.compile(r"local(?:\[\s*(?P<slots>\d+|\*)\s*(?:,\s*(?P<failures>\d+)\s*)?\])?")
@@ -251,11 +253,8 @@ def check_slots(spark: SparkSession, count: int, what: str = "clients") -> None:
             failures,
             MAX_FAILURES,
         )
-    problems += [
-        f"{key} is on, so Spark {does}. Build the session without it."
-        for key, does in _REFUSED.items()
-        if (conf.get(key) or "false").lower() == "true"
-    ]
+    refused = [key for key in _REFUSED if (conf.get(key) or "false").lower() == "true"]
+    problems += [f"{key} is on, so Spark {_REFUSED[key]}. Build the session without it." for key in refused]
     patience = conf.get("spark.python.worker.idleTimeoutSeconds") or "0"
     if (conf.get("spark.python.worker.killOnIdleTimeout") or "false").lower() == "true" and patience.strip("s0"):
         problems.append(

@@ -80,3 +80,12 @@ def test_what_is_in_the_key_of_records_need_not_be_what_json_can_say(
     assert read_keys([key for _, key, _, _ in found], [rows.schema.field("k")]) == [column]
     with pytest.raises(TopicException, match=r"The column 'k' has type .*, which JSON cannot say"):
         KafkaTopic("valued", rows.schema, "k")
+
+
+def test_more_keys_than_a_dictionary_has_numbers_for_are_told() -> None:
+    """Arrow said that an integer is not in range, and named neither topic nor column."""
+    small = pa.field("k", pa.dictionary(pa.int8(), pa.string()))
+    keys = [b"%d" % number for number in range(129)]
+    assert read_keys(keys[1:], [small])[0].to_pylist()[-1] == "128"
+    with pytest.raises(SerializationException, match=r"the key column 'k' of type .*int8.* Maybe indices of int32"):
+        read_keys(keys, [small])

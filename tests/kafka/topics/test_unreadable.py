@@ -237,15 +237,16 @@ class Makes(JsonSerde):
             raise self.made
         return self.made
 
-    def serialize(self, rows: pa.Table) -> Sequence[bytes]:
-        if isinstance(self.made, KeyError):
+    def serialize(self, rows: pa.Table) -> Any:
+        if isinstance(self.made, KeyError | MemoryError):
             raise self.made
-        return [b"1", b"2"]
+        return [b"1", b"2"] if self.made is not None else None
 
 
 @pytest.mark.parametrize(
     ("made", "told"),
     [
+        (None, r"Makes\(\) made None, which is no Table of PyArrow"),
         ([{"key": 1}], r"Makes\(\) made \[\{'key': 1\}\], which is no Table of PyArrow"),
         (pa.table({"key": ["one"]}), r"Makes\(\) made columns of other types than the topic's: .*'one'"),
         (SerializationException("its index is none of theirs", 5), "its index is none of theirs"),
@@ -257,15 +258,29 @@ class Makes(JsonSerde):
 )
 def test_what_a_serde_of_ones_own_makes_is_named(made: Any, told: str) -> None:
     """They were errors of Python and Arrow, which named neither topic nor serde."""
+    topic, log = that_makes(made)
+    with pytest.raises(SerializationException, match=told):
+        log._rows([Given(b"k", b"v")])
+    written = "failed with KeyError: 'colour'" if isinstance(made, KeyError) else "made (2|None) values of 1 rows"
+    with pytest.raises(TopicException, match=rf"output 'in' cannot be written: Makes\(\) {written}"):
+        records_of(pa.table({"key": [1]}), topic, 1, [])
+
+
+def test_want_of_memory_is_of_no_record_and_said_where_tasks_fail() -> None:
+    """Records were said to be damaged, and nothing of memory (`ulimit -v`, ...)."""
+    topic, log = that_makes(MemoryError())
+    with pytest.raises(MemoryError):
+        log._rows([Given(b"k", b"v")])
+    with pytest.raises(MemoryError):
+        records_of(pa.table({"key": [1]}), topic, 1, [])
+
+
+def that_makes(made: Any) -> tuple[KafkaTopic, KafkaLog]:
+    """A topic, and its log, whose serde makes that of what is read."""
     schema = pa.schema([("key", pa.int64())])
     topic, spec = KafkaTopic("in", schema, "key", serde=Makes(made)), TopicSpec("in", 1, schema, ("key",), None)
     connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 1_000)
-    log = KafkaLog(topic, spec, "id", connection, RecordReader(connection, "tests"), bool)
-    with pytest.raises(SerializationException, match=told):
-        log._rows([Given(b"k", b"v")])
-    written = "failed with KeyError: 'colour'" if isinstance(made, KeyError) else "made 2 values of 1 rows"
-    with pytest.raises(TopicException, match=rf"output 'in' cannot be written: Makes\(\) {written}"):
-        records_of(pa.table({"key": [1]}), topic, 1, [])
+    return topic, KafkaLog(topic, spec, "id", connection, RecordReader(connection, "tests"), bool)
 
 
 def test_much_that_cannot_be_read_is_not_read_again_and_again() -> None:

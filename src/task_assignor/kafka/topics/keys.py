@@ -25,7 +25,7 @@ def read_keys(keys: Sequence[bytes | None], fields: Sequence[pa.Field]) -> list[
         fields: the columns, in the order in which they are serialised.
 
     Raises:
-        SerializationException: a key has not the bytes of these columns; `index` says which.
+        SerializationException: a key has not the bytes of these columns, and `index` says which; or a dictionary has no numbers for all of them.
     """
     if len(fields) == 1:
         return [_column(list(keys), fields[0])]
@@ -52,7 +52,12 @@ def read_keys(keys: Sequence[bytes | None], fields: Sequence[pa.Field]) -> list[
 def _column(cells: list[bytes | None], field: pa.Field) -> pa.Array:
     if pa.types.is_dictionary(field.type):
         values = _column(cells, field.with_type(field.type.value_type))
-        return encoded(pa.chunked_array([values]), field.type).chunk(0)
+        try:
+            return encoded(pa.chunked_array([values]), field.type).chunk(0)
+        except pa.ArrowInvalid as error:
+            raise SerializationException(
+                f"the key column {field.name!r} of type {field.type} has no numbers for so many values ({error}). Maybe indices of int32"
+            ) from None
     name = key_type_name(field.type)
     if name == "binary":
         return pa.array(cells, pa.binary()).cast(field.type)

@@ -255,6 +255,9 @@ class KafkaLog:
         except SerializationException as error:
             place = there[error.index] if 0 <= error.index < len(there) else -1
             raise SerializationException(str(error), place) from error
+        except MemoryError:
+            # No record is the reason, and what to do is said where tasks fail.
+            raise
         except Exception as error:
             raise SerializationException(f"{self._topic.serde!r} failed with {text_with_line(error)}") from error
         if not isinstance(rows, pa.Table | pa.RecordBatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Sized
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from task_assignor.runtime.arrow.frames import valid
 from task_assignor.runtime.arrow.keys import key_type_name, partitions_of_keys, serialise_keys, timestamps_in_ms
 from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.errors import TopicException
+from task_assignor.sdk.text import shown
 
 
 def records_of(
@@ -32,6 +33,9 @@ def records_of(
     check_columns(topic, rows.schema)
     try:
         values = topic.serde.serialize(rows.select(topic.in_value(rows.schema).names))
+    except MemoryError:
+        # As where they are read.
+        raise
     except Exception as error:
         told = (
             error
@@ -39,9 +43,10 @@ def records_of(
             else f"{topic.serde!r} failed with {text_with_line(error)}"
         )
         raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {told}") from error
-    if len(values) != rows.num_rows:
+    made = len(values) if isinstance(values, Sized) else shown(values)
+    if made != rows.num_rows:
         raise TopicException(
-            f"The rows for the output {topic.name!r} cannot be written: {topic.serde!r} made {len(values)} values of {rows.num_rows} rows, "
+            f"The rows for the output {topic.name!r} cannot be written: {topic.serde!r} made {made} values of {rows.num_rows} rows, "
             "and must make one of each."
         )
     keys: Sequence[bytes | None] = [None] * rows.num_rows
