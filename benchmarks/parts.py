@@ -50,7 +50,7 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "task, else": ("tasks.task:StreamTask.process",),
     "snapshots": ("tasks.task:StreamTask.snapshot",),
-    "files are there": ("run_folder.commits:CommitLog._check_is_there",),
+    "files are there": ("run_folder.commits:CommitLog._check_are_there",),
     "commit record": ("run_folder.commits:CommitLog.append",),
     "checkpoints": ("run_folder.commits:CommitLog.write_checkpoint",),
 }
