@@ -58,7 +58,8 @@ def _check_neighbours(schema: pa.Schema, one: Any, on_disk: bool, data: st.DataO
     store = store_of(schema, on_disk)
     model: dict[Any, int] = {}
     kept: dict[Any, int] = {}
-    for count, act in enumerate(data.draw(st.lists(_ACTS, max_size=15))):
+    looks: list[tuple[Iterator[Any], list[Any]]] = []
+    for count, act in enumerate(data.draw(st.lists(_ACTS, max_size=30))):
         if act == "put":
             key = data.draw(one)
             store.put(key, {"n": count})
@@ -89,8 +90,15 @@ def _check_neighbours(schema: pa.Schema, one: Any, on_disk: bool, data: st.DataO
                 text = data.draw(_LETTERS)
                 found = store.prefix_scan(text if schema is TEXT else (text,), reverse=reverse)
                 expected = [(k, n) for k, n in expected if (k.startswith(text) if schema is TEXT else k[0] == text)]
-            assert list(found) == [(key, {"n": n}) for key, n in expected]
+            wanted = [(key, {"n": n}) for key, n in expected]
+            if data.draw(st.booleans()):
+                assert next(found, None) == next(iter(wanted), None)
+                looks.append((found, wanted[1:]))
+            else:
+                assert list(found) == wanted
         assert len(store) == len(model)
+    for found, wanted in looks:
+        assert list(found) == wanted, "it is what was there when somebody began to look"
     store.close()
 
 
@@ -230,6 +238,18 @@ def test_rows_that_were_taken_out_are_passed_once(
         assert len(store) == count - number
     assert passed < 100 * count
     store.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_that_come_where_it_is_known_that_none_were_are_found(reverse: bool) -> None:
+    store, one = store_of(NUMBER), [None, 0, 1, 2]
+    bounds = [*itertools.product(one, one)]
+    for (first, last), key, (begin, end) in itertools.product(bounds, range(3), bounds):
+        assert keys(store.range(first, last, reverse=reverse)) == []
+        store.put_table(pa.table({"k": [1, key], "n": [0, 0]}))
+        expected = [one for one in {1, key} if (begin is None or begin <= one) and (end is None or one <= end)]
+        assert keys(store.range(begin, end, reverse=reverse)) == sorted(expected, reverse=reverse)
+        store.rollback()
 
 
 def test_nulls_and_times_are_neighbours_like_other_values() -> None:

@@ -418,6 +418,19 @@ def test_time_in_which_the_driver_has_stood_still_is_not_that_of_batches_of_who_
     assert not [event for event in world.events if isinstance(event, (ClientLost, ResultRefused))]
 
 
+def test_time_in_which_the_driver_has_stood_still_is_not_that_of_the_assignor() -> None:
+    """It had no time to decide, and the run ended because it had not."""
+    world = World(0, clients=2, faults=0)
+    while not world.questions:
+        world.step()
+    world.now_ms += 1_000_000
+    for heard in world.heard_ms:
+        world.heard_ms[heard] = world.now_ms
+    world.tell(Tick(world.now_ms, still_ms=1_000_000))
+    _finish(world)
+    assert [finished.error for finished in world.finished] == [None]
+
+
 def test_an_assignor_that_never_decides_fails_the_run() -> None:
     world = World(1, faults=0, assignor=StubbornAssignor)
     world.run()

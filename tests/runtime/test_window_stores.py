@@ -18,6 +18,7 @@ from task_assignor.runtime import (
     WindowStore,
     WindowStoreSpec,
 )
+from task_assignor.runtime.stores import window
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.stores.window import MAX_SEGMENTS
 from tests.budget import examples
@@ -152,6 +153,29 @@ def test_files_of_expired_rows_are_deleted_where_no_snapshot_is_made(tmp_path: P
         assert len([*(tmp_path / "parts").iterdir()]) == len(store) == min(batch + 1, 3)
     store.close() if logged else spec.create(tmp_path).close()  # as after a kill
     assert not [*(tmp_path / "parts").iterdir()]
+
+
+def test_rows_on_disk_are_put_together_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the store was read into memory, whatever its limit, and written once more."""
+    monkeypatch.setattr(window, "SMALL_ROWS", 0)
+    store, gathered = WINDOW.create(tmp_path, StoreMemory(0)), list[int]()
+
+    def look(rows: pa.Table) -> pa.Table:
+        gathered.append(rows.num_rows)
+        return rows
+
+    store.gather(look)
+    for batch in range(400):
+        store.append(_rows([batch] * 10))
+        store.drain_changes()
+        store.keep(str(batch))
+    assert sum(gathered) <= 3 * len(store)
+    other = WINDOW.create(tmp_path, StoreMemory(0))
+    other.load(store.save(), "400")
+    other.gather(lambda rows: rows.slice(0, rows.num_rows // 2))
+    for batch in range(MAX_SEGMENTS):
+        other.append(_rows([batch]))
+    assert len(other) < 0.6 * len(store), "of what was there before it put together"
 
 
 def test_stream_time_is_state_even_without_rows() -> None:

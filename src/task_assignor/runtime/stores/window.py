@@ -159,6 +159,7 @@ class _Segment:
         part: Part | None = None,
         is_mapped: bool = False,
         dead: int = 0,
+        is_gathered: bool = False,
     ) -> None:
         self._source = source
         self._before = before
@@ -176,7 +177,7 @@ class _Segment:
         self.part = part
         """The file that has its rows, and maybe expired ones."""
         self.is_mapped = is_mapped
-        self.is_gathered = False
+        self.is_gathered = is_gathered
         """Nothing of it can be put together."""
 
     def table(self, time: str) -> pa.Table:
@@ -201,25 +202,20 @@ class _Segment:
 
     def since(self, before_ms: int, time: str) -> _Segment:
         """The rows that are not older; there are some, and some that are."""
+        part, is_gathered = self.part, self.is_gathered
+        if not self.is_sorted and self.is_mapped:
+            return _Segment(self._source, time, before=before_ms, part=part, is_mapped=True, is_gathered=is_gathered)
         if not self.is_sorted:
-            if self.is_mapped:
-                return _Segment(self._source, time, before=before_ms, part=self.part, is_mapped=True)
-            return _Segment(self._source.filter(pa.array(self._source.column(time).to_numpy() >= before_ms)), time)
+            rows = self._source.filter(pa.array(self._source.column(time).to_numpy() >= before_ms))
+            return _Segment(rows, time, is_gathered=is_gathered)
         # A slice costs nothing, but keeps all in memory.
         start = int(np.searchsorted(self._source.column(time).to_numpy(), before_ms))
         dead = 0 if self.is_mapped else self.dead + start
         if dead >= DEAD_SHARE * (dead + self.rows - start):
-            rows = pa.array(np.arange(start, self.rows))
-            return _Segment(taken(self._source, rows), time, part=self.part)
-        view = None if self._view is None else self._view[start:]
-        return _Segment(
-            self._source.slice(start),
-            time,
-            view=view,
-            part=self.part,
-            is_mapped=self.is_mapped,
-            dead=dead,
-        )
+            rows = taken(self._source, pa.array(np.arange(start, self.rows)))
+            return _Segment(rows, time, part=part, is_gathered=is_gathered)
+        rows, view = self._source.slice(start), None if self._view is None else self._view[start:]
+        return _Segment(rows, time, view=view, part=part, is_mapped=self.is_mapped, dead=dead, is_gathered=is_gathered)
 
     def padded(self, schema: pa.Schema, time: str) -> _Segment:
         """The same rows with columns that are new, and null."""
@@ -230,6 +226,7 @@ class _Segment:
             part=self.part,
             is_mapped=self.is_mapped,
             dead=self.dead,
+            is_gathered=self.is_gathered,
         )
 
     def view(self, make: Callable[[pa.Table], V], time: str, *, keep: bool = True) -> V:
@@ -472,15 +469,15 @@ class WindowStore(Store):
         """The same rows, on disk."""
         part = write_part(self._place.path, in_one_piece(segment.table(self._time)))
         self._unsaved.add(part.name)
-        return self._open(part)
+        return self._open(part, is_gathered=segment.is_gathered)
 
-    def _open(self, part: Part) -> _Segment:
+    def _open(self, part: Part, *, is_gathered: bool = False) -> _Segment:
         table = open_part(self._place.path, part, self.name)
         schema = self._state.schema
         if schema is not None and not table.schema.equals(schema):
             # It is older than columns that were gained.
             table = padded(table, schema).cast(schema)
-        return _Segment(table, self._time, part=part, is_mapped=True)
+        return _Segment(table, self._time, part=part, is_mapped=True, is_gathered=is_gathered)
 
     def rollback(self) -> None:
         """Go back to the kept state."""
@@ -586,10 +583,13 @@ class WindowStore(Store):
         if len(group) == 1 and (self._gathered is None or group[0].is_gathered):
             return group[0]
         found = self._together(group)
-        if self._gathered is not None:
-            found = _Segment(in_one_piece(self._gathered(found.table(self._time))), self._time)
-            found.is_gathered = True
-        return found
+        if self._gathered is None:
+            return found
+        rows = self._gathered(found.table(self._time))
+        if len(group) == 1 and rows.num_rows == found.rows:
+            group[0].is_gathered = True  # and is on disk if it was
+            return group[0]
+        return _Segment(in_one_piece(rows), self._time, is_gathered=True)
 
     def _together(self, group: Sequence[_Segment]) -> _Segment:
         tables = [segment.table(self._time) for segment in group]

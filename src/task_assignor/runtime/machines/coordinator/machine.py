@@ -354,6 +354,7 @@ class Coordinator:
     def _tick(self, now_ms: int, still_ms: int) -> Iterator[CoordinatorInstruction]:
         self._lifetime.excuse(still_ms)
         self._patience.excuse(still_ms, now_ms)
+        self._rebalances.excuse(still_ms, now_ms)
         for member in self._members:
             member.excuse(still_ms, now_ms)
             if self._members.find(member.connection) is not member:
@@ -376,8 +377,7 @@ class Coordinator:
             yield from self._stop(self._lifetime.stop_reason, None, now_ms)
         else:
             yield from self._give_orders(self._patience.take_due(now_ms), now_ms)
-            news_ms = self._progress.next_news_ms
-            if news_ms is not None and news_ms <= now_ms:
+            if (news_ms := self._progress.next_news_ms) is not None and news_ms <= now_ms:
                 yield from self._commit(now_ms)
                 self._progress.tell_news(now_ms)
             yield from self._go_on(now_ms)

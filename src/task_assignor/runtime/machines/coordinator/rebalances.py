@@ -115,6 +115,11 @@ class Rebalances:
         """The assignor has had its time."""
         return self._question is not None and now_ms >= self._question.asked_ms + self._options.assignor_timeout_ms
 
+    def excuse(self, still_ms: int, now_ms: int) -> None:
+        """The coordinator has stood still for so long, and the assignor with it; or what it said is not heard yet."""
+        if still_ms and (question := self._question) is not None:
+            self._question = attrs.evolve(question, asked_ms=min(question.asked_ms + still_ms, now_ms))
+
     def deadlines_ms(self) -> list[int]:
         """When the assignor has had its time; or, if it is not at work, when it is to be asked."""
         if self._question is not None:
