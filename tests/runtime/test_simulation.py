@@ -431,6 +431,20 @@ def test_time_in_which_the_driver_has_stood_still_is_not_that_of_the_assignor() 
     assert [finished.error for finished in world.finished] == [None]
 
 
+def test_an_assignor_that_holds_pythons_lock_for_ever_is_not_excused_for_ever() -> None:
+    """The driver stands still whenever it does."""
+    world = World(0, clients=2, faults=0, assignor=StubbornAssignor)
+    while not world.questions:
+        world.step()
+    for _ in range(10):
+        world.now_ms += 1_000_000
+        for heard in world.heard_ms:
+            world.heard_ms[heard] = world.now_ms
+        world.tell(Tick(world.now_ms, still_ms=1_000_000))
+    (finished,) = world.finished
+    assert "has not decided" in str(finished.error)
+
+
 def test_an_assignor_that_never_decides_fails_the_run() -> None:
     world = World(1, faults=0, assignor=StubbornAssignor)
     world.run()

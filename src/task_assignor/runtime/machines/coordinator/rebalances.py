@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 import attrs
 import msgspec
@@ -17,6 +18,9 @@ from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
 
+_EXCUSES: Final = 3
+"""So often: an assignor that holds Python's lock again and again makes the coordinator stand still itself."""
+
 
 @attrs.frozen
 class Question:
@@ -26,11 +30,13 @@ class Question:
         asked_ms: when.
         reasons: why there is a rebalance.
         members: member ids of those whom it is about.
+        excuses: how often time has not counted.
     """
 
     asked_ms: int
     reasons: tuple[str, ...]
     members: frozenset[str]
+    excuses: int = 0
 
     @property
     def reason(self) -> str:
@@ -117,8 +123,9 @@ class Rebalances:
 
     def excuse(self, still_ms: int, now_ms: int) -> None:
         """The coordinator has stood still for so long, and the assignor with it; or what it said is not heard yet."""
-        if still_ms and (question := self._question) is not None:
-            self._question = attrs.evolve(question, asked_ms=min(question.asked_ms + still_ms, now_ms))
+        if still_ms and (question := self._question) is not None and question.excuses < _EXCUSES:
+            asked_ms = min(question.asked_ms + still_ms, now_ms)
+            self._question = attrs.evolve(question, asked_ms=asked_ms, excuses=question.excuses + 1)
 
     def deadlines_ms(self) -> list[int]:
         """When the assignor has had its time; or, if it is not at work, when it is to be asked."""
