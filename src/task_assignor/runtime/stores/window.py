@@ -10,20 +10,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import in_one_piece
-from task_assignor.runtime.arrow.frames import in_own_memory, no_rows, not_a_table, padded, taken, to_frame
+from task_assignor.runtime.arrow.frames import in_own_memory, no_rows, not_a_table, padded, to_frame
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
 from task_assignor.runtime.stores.memory import StoreMemory
+from task_assignor.runtime.stores.segments import Segment, V, View
 from task_assignor.runtime.stores.store import (
     Store,
     StoreFolder,
@@ -43,18 +42,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class View(Protocol):
-    """Rows as somebody wants to see them."""
-
-    def __getitem__(self, part: slice, /) -> Any:
-        """Some of the rows."""
-
-
-V = TypeVar("V", bound=View)
 _METADATA: Final = b"task_assignor.store"
 KIND: Final = "window"
-DEAD_SHARE: Final = 0.5
-"""A segment in memory is copied once this share of its rows has expired; until then their memory is not freed."""
 MAX_SEGMENTS: Final = 32
 """More segments than this are merged: a read of the store costs something for every one."""
 SEGMENT_ROWS: Final = 1 << 20
@@ -131,122 +120,10 @@ def _known_of(changes: pa.Table) -> _Known:
     return decode((changes.schema.metadata or {}).get(_METADATA, b"{}"), _Known)
 
 
-class _Segment:
-    """Rows that were appended together, with their range of times. It does not change, but for what is cached."""
-
-    __slots__ = (
-        "_before",
-        "_nbytes",
-        "_source",
-        "_view",
-        "dead",
-        "first",
-        "is_gathered",
-        "is_mapped",
-        "is_sorted",
-        "last",
-        "part",
-        "rows",
-    )
-
-    def __init__(
-        self,
-        source: pa.Table,
-        time: str,
-        *,
-        before: int | None = None,
-        view: View | None = None,
-        part: Part | None = None,
-        is_mapped: bool = False,
-        dead: int = 0,
-        is_gathered: bool = False,
-    ) -> None:
-        self._source = source
-        self._before = before
-        """Older rows of the source have expired; None: none has."""
-        times: npt.NDArray[np.int64] = source.column(time).to_numpy()
-        self.is_sorted = bool((times[1:] >= times[:-1]).all())
-        if before is not None:
-            times = times[times >= before]
-        self.rows = len(times)
-        self.first, self.last = int(times.min()), int(times.max())
-        self.dead = dead
-        """Rows that have expired and are still in memory."""
-        self._view = view
-        self._nbytes: int | None = None
-        self.part = part
-        """The file that has its rows, and maybe expired ones."""
-        self.is_mapped = is_mapped
-        self.is_gathered = is_gathered
-        """Nothing of it can be put together."""
-
-    def table(self, time: str) -> pa.Table:
-        if self._before is None:
-            return self._source
-        times = self._source.column(time).to_numpy()
-        return self._source.filter(pa.array(times >= self._before))
-
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes in memory; expired rows count as long as they are there."""
-        if self.is_mapped and self._view is None:
-            return 0
-        return int(self.nbytes * (1 + self.dead / max(self.rows, 1)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its rows."""
-        if self._nbytes is None:
-            self._nbytes = int(self._source.nbytes)
-        return self._nbytes
-
-    def since(self, before_ms: int, time: str) -> _Segment:
-        """The rows that are not older; there are some, and some that are."""
-        part, is_gathered = self.part, self.is_gathered
-        if not self.is_sorted and self.is_mapped:
-            return _Segment(self._source, time, before=before_ms, part=part, is_mapped=True, is_gathered=is_gathered)
-        if not self.is_sorted:
-            rows = self._source.filter(pa.array(self._source.column(time).to_numpy() >= before_ms))
-            return _Segment(rows, time, is_gathered=is_gathered)
-        # A slice costs nothing, but keeps all in memory.
-        start = int(np.searchsorted(self._source.column(time).to_numpy(), before_ms))
-        dead = 0 if self.is_mapped else self.dead + start
-        if dead >= DEAD_SHARE * (dead + self.rows - start):
-            rows = taken(self._source, pa.array(np.arange(start, self.rows)))
-            return _Segment(rows, time, part=part, is_gathered=is_gathered)
-        rows, view = self._source.slice(start), None if self._view is None else self._view[start:]
-        return _Segment(rows, time, view=view, part=part, is_mapped=self.is_mapped, dead=dead, is_gathered=is_gathered)
-
-    def padded(self, schema: pa.Schema, time: str) -> _Segment:
-        """The same rows with columns that are new, and null."""
-        return _Segment(
-            padded(self._source, schema).cast(schema),
-            time,
-            before=self._before,
-            part=self.part,
-            is_mapped=self.is_mapped,
-            dead=self.dead,
-            is_gathered=self.is_gathered,
-        )
-
-    def view(self, make: Callable[[pa.Table], V], time: str, *, keep: bool = True) -> V:
-        """The rows as somebody wants to see them, which may take as much memory again."""
-        if self._view is not None:
-            return cast(V, self._view)
-        view = make(self.table(time))
-        if keep:
-            self._view = view
-        return view
-
-    def forget_view(self) -> None:
-        """Give its memory back."""
-        self._view = None
-
-
 class _State(NamedTuple):
     """All that makes a state of the store; a state does not change, the next one is another."""
 
-    segments: tuple[_Segment, ...] = ()
+    segments: tuple[Segment, ...] = ()
     schema: pa.Schema | None = None
     stream_time: int | None = None
     expired_before: int | None = None
@@ -465,19 +342,19 @@ class WindowStore(Store):
         if is_written:
             self._delete_unused()
 
-    def _mapped(self, segment: _Segment) -> _Segment:
+    def _mapped(self, segment: Segment) -> Segment:
         """The same rows, on disk."""
         part = write_part(self._place.path, in_one_piece(segment.table(self._time)))
         self._unsaved.add(part.name)
         return self._open(part, is_gathered=segment.is_gathered)
 
-    def _open(self, part: Part, *, is_gathered: bool = False) -> _Segment:
+    def _open(self, part: Part, *, is_gathered: bool = False) -> Segment:
         table = open_part(self._place.path, part, self.name)
         schema = self._state.schema
         if schema is not None and not table.schema.equals(schema):
             # It is older than columns that were gained.
             table = padded(table, schema).cast(schema)
-        return _Segment(table, self._time, part=part, is_mapped=True, is_gathered=is_gathered)
+        return Segment(table, self._time, part=part, is_mapped=True, is_gathered=is_gathered)
 
     def rollback(self) -> None:
         """Go back to the kept state."""
@@ -548,7 +425,7 @@ class WindowStore(Store):
         if rows.column(self._time).null_count:
             raise StoreException(f"The window store {self.name} cannot hold rows without {self._time}.")
         if rows.num_rows:
-            segments = self._with(_Segment(rows, self._time, view=view))
+            segments = self._with(Segment(rows, self._time, view=view))
             full = sum(segment.rows >= self._most_rows // 2 for segment in segments)
             self._become(segments=segments if len(segments) - full <= MAX_SEGMENTS else self._merged(segments))
 
@@ -556,7 +433,7 @@ class WindowStore(Store):
     def _most_rows(self) -> int:
         return SEGMENT_ROWS if self._gathered is None else GATHERED_ROWS
 
-    def _with(self, new: _Segment) -> tuple[_Segment, ...]:
+    def _with(self, new: Segment) -> tuple[Segment, ...]:
         """All segments, and a new one; small ones that are not much larger than what comes after them become one with it."""
         segments = list(self._state.segments)
         group, size = [new], new.rows
@@ -565,10 +442,10 @@ class WindowStore(Store):
             size += group[0].rows
         return (*segments, new if len(group) == 1 else self._together(group))
 
-    def _merged(self, segments: Sequence[_Segment]) -> tuple[_Segment, ...]:
+    def _merged(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """Neighbours together, up to an eighth of the store, so that a row is copied rarely and old segments still expire."""
         target = min(sum(segment.rows for segment in segments) // 8, self._most_rows)
-        groups: list[list[_Segment]] = []
+        groups: list[list[Segment]] = []
         size = 0
         for segment in segments:
             size += segment.rows
@@ -579,7 +456,7 @@ class WindowStore(Store):
                 size = segment.rows
         return tuple(map(self._gather_group, groups))
 
-    def _gather_group(self, group: Sequence[_Segment]) -> _Segment:
+    def _gather_group(self, group: Sequence[Segment]) -> Segment:
         if len(group) == 1 and (self._gathered is None or group[0].is_gathered):
             return group[0]
         found = self._together(group)
@@ -589,11 +466,11 @@ class WindowStore(Store):
         if len(group) == 1 and rows.num_rows == found.rows:
             group[0].is_gathered = True  # and is on disk if it was
             return group[0]
-        return _Segment(in_one_piece(rows), self._time, is_gathered=True)
+        return Segment(in_one_piece(rows), self._time, is_gathered=True)
 
-    def _together(self, group: Sequence[_Segment]) -> _Segment:
+    def _together(self, group: Sequence[Segment]) -> Segment:
         tables = [segment.table(self._time) for segment in group]
-        return _Segment(in_one_piece(pa.concat_tables(tables)), self._time)
+        return Segment(in_one_piece(pa.concat_tables(tables)), self._time)
 
     def _with_state(self, table: pa.Table) -> pa.Table:
         known = _Known(self.stream_time, self.expired_before, self._state.schema is not None)
