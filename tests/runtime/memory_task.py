@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -14,10 +14,12 @@ from task_assignor.runtime.arrow.merging import rows_up_to_boundary, times_so_fa
 from task_assignor.runtime.arrow.times import times_of
 from task_assignor.runtime.machines.protocol import START, TaskOrder
 from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.tasks.task_input import TaskInput
 from task_assignor.runtime.tasks.task_processors import TaskProcessors
 from task_assignor.runtime.topology.context import TaskContext
 from task_assignor.runtime.topology.processor import Processor
+from task_assignor.runtime.topology.sub_topology import gathers
 from task_assignor.sdk import TaskId
 
 
@@ -54,6 +56,8 @@ class MemoryTask:
     def start(self) -> None:
         """As on another client: empty stores, then the changelog."""
         self._stores: dict[str, Store] = {spec.name: spec.create() for spec in self._sub.stores}
+        for name, gathered in gathers(self._sub.processor).items():
+            cast(WindowStore, self._stores[name]).gather(gathered)
         for segments in self.changelog:
             for store, segment in zip(self._stores.values(), segments, strict=True):
                 if segment is not None:

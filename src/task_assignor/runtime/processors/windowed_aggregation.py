@@ -18,7 +18,7 @@ does not have a row for each batch.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
@@ -189,6 +189,19 @@ class _Factory:
         """The graces that may be others in a later run: the store knows which time windows have been closed."""
         return ("grace_ms",) if isinstance(self.aggregation.windows, TimeWindows) else ()
 
+    @property
+    def gathers(self) -> Mapping[str, Callable[[pa.Table], pa.Table]]:
+        """What puts rows of the store together."""
+        return {self.store: self._gathered}
+
+    def _gathered(self, rows: pa.Table) -> pa.Table:
+        """A row for each group and window of some rows; these as they are where a sum does not fit: that of all may."""
+        group = Group(self.spec, self.aggregation.aggregates, self.where)
+        try:
+            return from_frame(group.put_together(to_frame(rows), [*self.by, START, END]), rows.schema)
+        except OverflowError:
+            return rows
+
     def __call__(self) -> Processor:
         match self.aggregation.windows:
             case TimeWindows() as windows:
@@ -225,7 +238,6 @@ class _Windowed(Processor):
         """Take the store."""
         spec = context.topics[self._plan.source]
         self._store = context.window_store(self._factory.store)
-        self._store.gather(self._gathered)
         self._schema = self._factory.output_schema(context.topics)
         keys = [self._schema.field(column) for column in self._by]
         times = [pa.field(START, pa.int64()), pa.field(END, pa.int64())]
@@ -301,14 +313,6 @@ class _Windowed(Processor):
     @abstractmethod
     def _close(self, before: int | None, now: int) -> pa.Table | None:
         """Give the windows that were open at one time and are closed at another, and forget them."""
-
-    def _gathered(self, rows: pa.Table) -> pa.Table:
-        """A row for each group and window of some rows; these as they are where a sum does not fit: that of all may."""
-        try:
-            states = self._group.put_together(to_frame(rows), [*self._by, START, END])
-        except OverflowError:
-            return rows
-        return from_frame(states, self._stored)
 
     def _append(self, states: pl.DataFrame) -> None:
         self._store.append(from_frame(states, self._stored), is_own=True)

@@ -186,7 +186,7 @@ class WindowStore(Store):
     def gather(self, gathered: Callable[[pa.Table], pa.Table]) -> None:
         """Have rows that are there put together now and then, so that there are not more and more of them.
 
-        Changes are what was appended all the same, so another client may have more rows.
+        Changes are what was appended all the same.
 
         Args:
             gathered: makes fewer rows of some that came after each other, which mean the same, also when older ones are forgotten.
@@ -389,7 +389,6 @@ class WindowStore(Store):
         """Forget everything."""
         self._state = self._kept_state = _State()
         self._kept, self._pending = "", []
-        self._gathered = None  # It may not know the columns of what comes now.
         self._delete_unused()
 
     def _delete_unused(self) -> None:

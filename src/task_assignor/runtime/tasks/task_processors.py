@@ -29,6 +29,7 @@ from task_assignor.runtime.errors import (
 from task_assignor.runtime.machines.protocol import TaskOrder
 from task_assignor.runtime.steps import parent_only, step
 from task_assignor.runtime.stores.store import Store
+from task_assignor.runtime.stores.window import WindowStore
 from task_assignor.runtime.tasks.task_input import TaskInput
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.runtime.topics.writing import fit_to_schema
@@ -39,6 +40,7 @@ from task_assignor.runtime.topology.sub_topology import (
     Repartitioned,
     SubTopology,
     Windows,
+    gathers,
     is_ready_made,
     knows_what_comes,
     processor_name,
@@ -226,6 +228,9 @@ class _Node:
             node.forwarded,
         )
         self._processor: Processor | None = None
+        # Here, since a standby's is never made.
+        for name, gathered in gathers(node.processor).items():
+            cast(WindowStore, stores[name]).gather(gathered)
 
     def parent_of(self, source: str) -> str:
         """What a source is made of by functions, or itself."""

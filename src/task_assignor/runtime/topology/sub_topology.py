@@ -401,6 +401,12 @@ def knows_what_comes(factory: object) -> bool:
     return has_windows(factory) and bool(getattr(factory, "knows_what_comes", False))
 
 
+def gathers(factory: object) -> Mapping[str, Callable[[pa.Table], pa.Table]]:
+    """Window stores of which ready-made processors add to what is there -> what makes fewer rows of some that came after each other."""
+    found: Mapping[str, Callable[[pa.Table], pa.Table]] = getattr(factory, "gathers", {})
+    return found if is_ready_made(factory) else {}
+
+
 def processor_name(factory: object) -> str:
     """What to call a processor in messages: a ready-made one says it itself, by what its user wrote."""
     return str(getattr(factory, "shown_as", "") or factory_name(factory))
