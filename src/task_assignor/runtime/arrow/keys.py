@@ -206,12 +206,7 @@ def _serialise_column(column: pa.ChunkedArray | pa.Array) -> tuple[UInt8Array, I
     if name in ("string", "binary"):
         array = array.cast(_large(array.type))
         array = array.fill_null("" if name == "string" else b"") if array.null_count else array
-        raw = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]
-        data = array.buffers()[2]
-        flat = np.zeros(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8)
-        if len(array) == 0:
-            return flat[:0], np.zeros(1, dtype=np.int64), nulls
-        return flat[int(raw[0]) : int(raw[-1])], raw - raw[0], nulls
+        return *_bytes_of(array), nulls
     if name == "timestamp":
         array = timestamps_in_ms(array)
     elif name == "bool":
@@ -263,20 +258,28 @@ def timestamps_in_ms(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunked
 def _concatenate(
     parts: Sequence[tuple[UInt8Array, Int64Array, npt.NDArray[np.bool_]]], rows: int
 ) -> tuple[UInt8Array, Int64Array]:
-    lengths = [np.diff(offsets) for _, offsets, _ in parts]
-    total = np.sum(lengths, axis=0) + 4 * len(parts) if rows else np.zeros(0, dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(total)]).astype(np.int64)
-    flat = np.empty(int(offsets[-1]), dtype=np.uint8)
-    cursor = offsets[:-1].copy()
-    for (data, starts, nulls), length in zip(parts, lengths, strict=True):
-        prefix = np.where(nulls, -1, length).astype(">i4")
-        flat[cursor[:, None] + np.arange(4)] = np.ascontiguousarray(prefix).view(np.uint8).reshape(-1, 4)
-        cursor += 4
-        # One target position per byte: the row's cursor plus the byte's place in its row.
-        places = np.arange(len(data)) - np.repeat(starts[:-1], length)
-        flat[np.repeat(cursor, length) + places] = data
-        cursor += length
-    return flat, offsets
+    columns = []
+    for data, starts, nulls in parts:
+        prefix = np.where(nulls, -1, np.diff(starts)).astype(">i4")
+        columns += [_as_bytes(prefix.view(np.uint8), 4 * np.arange(rows + 1)), _as_bytes(data, starts)]
+    # Arrow's own, whose memory is that of the keys.
+    joined = pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
+    return _bytes_of(joined)
+
+
+def _as_bytes(flat: UInt8Array, offsets: Int64Array) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(flat))]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _bytes_of(array: pa.Array) -> tuple[UInt8Array, Int64Array]:
+    """The bytes of an array of large texts or bytes without nulls, and offsets into them."""
+    if not len(array):
+        return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    _, starts, data = array.buffers()
+    raw = np.frombuffer(starts, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+    flat = np.zeros(0, dtype=np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8)
+    return flat[int(raw[0]) : int(raw[-1])], raw - raw[0]
 
 
 def is_there(values: pa.Table) -> npt.NDArray[np.bool_]:
