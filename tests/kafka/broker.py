@@ -1,9 +1,14 @@
-"""A real Kafka cluster (KRaft) on loopback for tests and for `make broker`: one broker per rack, from the released jars."""
+"""A real Kafka cluster (KRaft) on loopback for tests and for `make broker`: one broker per rack, from the released jars.
+
+Environment:
+    KAFKA_VERSION: the release of its brokers, for example 3.9.1, in place of that in pom.xml, which all other Java is.
+"""
 
 from __future__ import annotations
 
 import argparse
 import base64
+import os
 import shutil
 import signal
 import socket
@@ -21,6 +26,7 @@ from typing import Final, Self
 from tests.kafka.jars import JVM_OPTIONS, KafkaUnavailableError, class_path, default_version, java_command
 from tests.processes import Server
 
+VERSION: Final = os.environ.get("KAFKA_VERSION") or None
 START_SECONDS: Final = 120
 STOP_SECONDS: Final = 10
 _ADDRESS_TAKEN: Final = "Address already in use"
@@ -194,7 +200,7 @@ class KafkaCluster:
 
     def _java(self, *arguments: str) -> list[str]:
         logging = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
-        return [java_command(), *JVM_OPTIONS, f"-Xmx{self._heap}", *logging, "-cp", class_path(), *arguments]
+        return [java_command(), *JVM_OPTIONS, f"-Xmx{self._heap}", *logging, "-cp", class_path(VERSION), *arguments]
 
     def _launch(self, broker: int) -> Server:
         command = self._java("kafka.Kafka", str(self._properties(broker)))
@@ -263,7 +269,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     racks = [None] if options.brokers == 1 else [chr(ord("a") + broker) for broker in range(options.brokers)]
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
-    sys.stdout.write(f"Starting Apache Kafka {default_version()} (the first time Maven fetches 120 MB) ...\n")
+    sys.stdout.write(
+        f"Starting Apache Kafka {VERSION or default_version()} (the first time Maven fetches 120 MB) ...\n"
+    )
     try:
         with KafkaCluster(racks, {"auto.create.topics.enable": "true"}, port=options.port) as cluster:
             sys.stdout.write(f"bootstrap.servers={cluster.bootstrap_servers}\nCtrl-C stops it and deletes its data.\n")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from tests.kafka.broker import BrokerFailedError, KafkaCluster
+from tests.kafka.broker import VERSION, BrokerFailedError, KafkaCluster
 from tests.kafka.jars import KafkaUnavailableError, default_version
 
 
@@ -14,7 +14,9 @@ def main(arguments: list[str]) -> int:
     """Start a broker, run the demo on it with these arguments, stop it."""
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
-    sys.stdout.write(f"Starting Apache Kafka {default_version()} (the first time Maven fetches 120 MB) ...\n")
+    sys.stdout.write(
+        f"Starting Apache Kafka {VERSION or default_version()} (the first time Maven fetches 120 MB) ...\n"
+    )
     sys.stdout.flush()
     try:
         with KafkaCluster(heap="512m") as cluster:

@@ -126,8 +126,8 @@ class Cluster:
         Raises:
             KafkaClusterException: a topic does not exist.
         """
-        brokers = self._ask("list the brokers", self._admin.describe_cluster)["brokers"]
-        rack = {broker["broker_id"]: broker["rack"] or None for broker in brokers}
+        brokers = self._ask("list the brokers", self._admin.brokers)
+        rack = {broker["node_id"]: broker["rack"] or None for broker in brokers}
         return {
             topic: tuple(_racks([rack.get(node) for node in nodes]) for nodes in found)
             for topic, found in self._replicas(topics).items()
@@ -324,7 +324,12 @@ def _several(what: str, kind: type[Kind], values: Iterable[Kind]) -> tuple[Kind,
 
 
 class _Admin(KafkaAdminClient):  # type: ignore[misc]
-    """Leaves what members said as bytes: kafka-python shows user data as text, from which bytes cannot be had back."""
+    """Leaves what members said as bytes: kafka-python shows user data as text, from which bytes cannot be had back; and knows old brokers."""
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """All brokers. `describe_cluster` looks for a field that those before 3.7 do not send."""
+        found: list[dict[str, Any]] = self._manager.run(self._get_cluster_metadata, [])["brokers"]
+        return found
 
     def _describe_groups_process_response(self, response: Any) -> dict[str, dict[str, Any]]:
         groups = {}

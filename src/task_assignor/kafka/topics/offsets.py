@@ -183,7 +183,7 @@ def _held_back(
     for each in found:
         if each.error is not None and each.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
             raise KafkaException(each.error)
-    return [(each.topic, each.partition) for each in found if each.error is not None]
+    return sorted((each.topic, each.partition) for each in found if each.error is not None)
 
 
 def committed_offsets(

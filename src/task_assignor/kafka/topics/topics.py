@@ -188,7 +188,11 @@ class KafkaTopics:
         is_own: bool = False,
     ) -> KafkaLog:
         clients = self._clients()
-        found = self._described_as(clients.connection, topic.name, expected_id)
+        if is_own and expected_id is None:
+            # It was just created, and one broker after the other hears of that.
+            found = self._describe(clients.connection, topic.name, SOURCE, if_absent="wait")
+        else:
+            found = self._described_as(clients.connection, topic.name, expected_id)
         topic_id = _uuid_of(found.topic_id)
         clients.connection.topics.add(topic.name)
         racks = [_racks(partition) for partition in found.partitions]
@@ -345,7 +349,8 @@ class KafkaTopics:
             _check_is_empty(connection, {name: between[name] for name in found})
         for name in (*outputs, *changelogs, *between):
             self._ids.pop(name, None)
-            self._partitions_of(connection, name)
+            # One broker after the other hears of those that were just created.
+            self._partitions_of(connection, name, if_absent="wait" if name in create else "fail")
         self._check_kept(connection, application_id, topology, tasks)
 
     def permits(self, application_id: str, topology: Topology) -> Membership | None:
@@ -397,13 +402,13 @@ class KafkaTopics:
         warn_of_more_partitions(last.values(), lambda name: partitions_of(topic_of(application_id, topology, name)))
         return needed
 
-    def _partitions_of(self, connection: Connection, name: str) -> int:
+    def _partitions_of(self, connection: Connection, name: str, *, if_absent: Literal["fail", "wait"] = "fail") -> int:
         """How many partitions a topic has that is written.
 
         Raises:
             RecordsLostException: it is another one than when the run began.
         """
-        found = self._describe(connection, name)
+        found = self._describe(connection, name, if_absent=if_absent)
         now = _uuid_of(found.topic_id)
         if (before := self._ids.setdefault(name, now)) != now:
             raise RecordsLostException(
