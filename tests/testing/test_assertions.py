@@ -77,6 +77,18 @@ def test_balanced_counts_tasks_per_thread(shares: dict[int, list[str]]) -> None:
     assert_fair_shares(STATE, an_assignment(STATE, active=shares))
 
 
+@pytest.mark.parametrize(("threads", "tasks", "spread"), [((3, 3), (7, 4), 1), ((10, 1), (7, 0), 0.7)])
+def test_balanced_allows_what_is_just_allowed(threads: tuple[int, int], tasks: tuple[int, int], spread: float) -> None:
+    """In floats 7/3 - 4/3 is a little more than 1."""
+    clients = [a_client(number, threads=count) for number, count in enumerate(threads, 1)]
+    state = a_state(stateful_tasks(0, sum(tasks)), clients)
+    ids = [*state.all_tasks]
+    assignment = an_assignment(state, active={1: ids[: tasks[0]], 2: ids[tasks[0] :]})
+    assert_balanced(state, assignment, spread=spread)
+    with pytest.raises(AssertionError, match=rf"client .*1 has {tasks[0]} \("):
+        assert_balanced(state, assignment, spread=spread - 0.001)
+
+
 def test_balanced_names_both_clients() -> None:
     lopsided = an_assignment(STATE, active={2: ["0_0", "0_1", "1_0"]})
     with pytest.raises(AssertionError, match=r"client .*2 has 3 \(3 per thread\), client .*1 has 0 \(0 per thread\)"):
