@@ -456,6 +456,12 @@ def test_only_states_are_asked_about() -> None:
             ask()
 
 
+@pytest.mark.parametrize("seconds", [1e7, 1e300])
+def test_a_time_for_processes_may_be_longer_than_any_can_be_waited_for(seconds: float) -> None:
+    """`subprocess` failed with OverflowError, after the process was started."""
+    assert_same_in_every_process(Modulo, [STATE], hash_seeds=[0], timeout_seconds=seconds)
+
+
 @pytest.mark.parametrize("seconds", ["x", None, float("nan"), -1, True])
 def test_a_time_for_processes_that_is_none_is_refused(seconds: Any) -> None:
     with pytest.raises(
