@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -336,6 +337,8 @@ class OnlyElsewhere(Modulo):
             time.sleep(60)
         if os.environ.get("PYTHONHASHSEED") == "79":
             os._exit(0)
+        if os.environ.get("PYTHONHASHSEED") == "80":
+            os.kill(os.getpid(), signal.SIGKILL)
         print("assigning")  # noqa: T201
         os.write(1, b"as a library in C does, in Latin-1: \xe9\n")
         return super().assign(application_state)
@@ -350,9 +353,13 @@ def test_a_process_that_fails_is_shown_without_noise() -> None:
     assert last == "ArithmeticError: no luck"
 
 
-def test_a_process_that_ends_without_an_answer_has_failed() -> None:
-    with pytest.raises(AssertionError, match=r"PYTHONHASHSEED=79 for .*OnlyElsewhere failed:"):
-        assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[79])
+@pytest.mark.parametrize(("seed", "ended"), [(79, "with exit code 0"), (80, "by signal 9")])
+def test_a_process_that_ends_without_an_answer_has_failed(seed: int, ended: str) -> None:
+    """Nothing was said of how: who is killed says nothing."""
+    with pytest.raises(
+        AssertionError, match=rf"for .*OnlyElsewhere failed:\n(.*\n)*It ended {ended}, without an answer"
+    ):
+        assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[seed])
 
 
 def test_a_process_that_does_not_end_is_named() -> None:
