@@ -115,9 +115,9 @@ def test_a_secret_is_hidden_however_an_error_has_it(secret: str) -> None:
 @pytest.mark.parametrize("value", ["id", "a", "user_id"])
 def test_a_short_secret_is_hidden_as_a_word(value: str) -> None:
     """That of a `sort.key` was taken out of all words: a traceback could not be read any more."""
-    text = f"Traceback: {value}, '{value}', key={value}; valid idle {value}s, my{value}"
+    text = f"Traceback: {value}, key={value}, {f'one{chr(10)}{value}'!r}; valid idle {value}s, my{value}"
     assert without_secrets(text, {"sort.key": value}) == (
-        f"Traceback: [hidden], '[hidden]', key=[hidden]; valid idle {value}s, my{value}"
+        f"Traceback: [hidden], key=[hidden], 'one\\n[hidden]'; valid idle {value}s, my{value}"
     )
 
 

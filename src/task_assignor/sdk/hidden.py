@@ -82,7 +82,8 @@ def without_secrets(text: str, settings: Mapping[Any, object]) -> str:
         for form in _forms(secret)
     }
     for secret in sorted(secrets - {""}, key=len, reverse=True):
-        pattern = rf"\b{secret}\b" if _SHORT_WORD.fullmatch(secret) else re.escape(secret)
+        # In what is quoted the letter before it may be that of a line's end.
+        pattern = rf"(?:\b|(?<=\\[nrt])){secret}\b" if _SHORT_WORD.fullmatch(secret) else re.escape(secret)
         text = re.sub(pattern, repr(HIDDEN), text)
     return text
 
