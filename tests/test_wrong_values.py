@@ -353,6 +353,11 @@ def test_what_a_processor_cannot_do_with_is_named_when_it_is_made(call: Callable
             r"^The where \(array.*\) of settings must be a map",
         ),
         (
+            lambda: StreamsConfig.of_state(STATE, {"num.standby.replicas": "x"}, where="app.properties"),
+            ConfigException,
+            r"^The where \('app.properties'\) of settings must be a map",
+        ),
+        (
             lambda: ApplicationStateBuilder("x"),
             StateException,
             r"^The assignment_configs \('x'\) must be AssignmentConfigs",

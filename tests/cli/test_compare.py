@@ -83,7 +83,18 @@ def test_a_state_without_an_answer_is_said_and_not_summed(run: Runner, written: 
     assert done.code == 2
     assert "gave up" in done.lines[1]["measures"][1]["error"]
     assert done.lines[2]["sums"][0]["standbys"] == done.lines[0]["measures"][0]["standbys"]
-    assert "gave up" in run("compare", state, "sticky", answers).err
+    assert (done.lines[2]["states"], done.lines[2]["summed"]) == (2, 1)
+    shown = run("compare", state, "sticky", answers)
+    assert "gave up" in shown.err
+    assert shown.out.splitlines()[0] == "1 of 2 states"
+
+
+def test_where_there_are_no_sums_there_is_no_table_of_noughts(run: Runner, written: Written) -> None:
+    """One that failed on all states had no errors, and made the others have none: all was 0, of all states."""
+    state = written("s.jsonl", document(), document())
+    done = run("compare", state, "sticky", written("a.jsonl", {"error": "gave up"}, {"error": "gave up"}))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("gave up") == 2
 
 
 def test_answers_must_be_as_many_as_the_states(run: Runner, written: Written) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -168,9 +169,26 @@ def test_columns_cannot_be_written_not_even_through_the_array_they_were_made_of(
                     value[:1] = 1
 
 
-def test_tags_of_columns_do_not_change_with_what_was_given() -> None:
+def test_an_array_that_something_else_gives_stays_that_of_who_has_it() -> None:
+    """A Series of pandas gives its own: it could not be written any more, and shared its memory with the columns."""
+
+    class Series:
+        def __init__(self) -> None:
+            self.values = np.zeros(3, dtype=np.int32)
+
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray[Any, Any]:
+            return self.values
+
+    given = Series()
+    columns = task_columns(subtopology=given)
+    given.values[0] = 9
+    assert columns.subtopology.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [dict, MappingProxyType])
+def test_tags_of_columns_do_not_change_with_what_was_given(kind: Callable[..., Mapping[str, str]]) -> None:
     tags = {"zone": "a"}
-    columns = client_columns(client_tags=[tags, {}, {}])
+    columns = client_columns(client_tags=[kind(tags), {}, {}])
     tags["zone"] = "b"
     assert columns.client_tags[0] == {"zone": "a"}
 

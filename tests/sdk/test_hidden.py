@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from task_assignor.builtin_assignors import StickyTaskAssignor
 from task_assignor.sdk import ApplicationState, ConfigException, ConfigKey, StreamsConfig, TaskAssignment, TaskAssignor
 from task_assignor.sdk.hidden import cause_without_secrets, without_secrets
 from task_assignor.sdk.text import failure, shown
@@ -109,6 +110,24 @@ def test_a_secret_is_hidden_however_an_error_has_it(secret: str) -> None:
     """Errors of other people's code are shown on one line, and some quote what they say."""
     for error in (ValueError(secret), ValueError(f"with {secret}"), KeyError(secret), ValueError(f"{[secret]}")):
         assert "ter2" not in without_secrets(failure(error), {"my.key": secret})
+
+
+@pytest.mark.parametrize("value", ["id", "a", "user_id"])
+def test_a_short_secret_is_hidden_as_a_word(value: str) -> None:
+    """That of a `sort.key` was taken out of all words: a traceback could not be read any more."""
+    text = f"Traceback: {value}, key={value}, {f'one{chr(10)}{value}'!r}; valid idle {value}s, my{value}"
+    assert without_secrets(text, {"sort.key": value}) == (
+        f"Traceback: [hidden], key=[hidden], 'one\\n[hidden]'; valid idle {value}s, my{value}"
+    )
+
+
+def test_a_flag_is_no_secret() -> None:
+    """Of another setting it was said that it must be [hidden] or false."""
+    settings = {"task.assignor.class": StickyTaskAssignor, "must.preserve.active.task.assignment": "x"}
+    for value in ("true", True):
+        with pytest.raises(ConfigException, match=r"must be true or false\.$"):
+            StreamsConfig({**settings, "group.by.key": value})
+    assert repr(StreamsConfig({"group.by.key": "true"})) == "StreamsConfig({'group.by.key': 'true'})"
 
 
 def test_a_traceback_with_a_secret_is_kept_without_it() -> None:

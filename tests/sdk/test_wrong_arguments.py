@@ -88,6 +88,16 @@ def test_tasks_that_are_no_list_are_named(given: Any) -> None:
         KafkaStreamsAssignment.of(a_process_id(1), given)
 
 
+NOTHING: list[Any] = [None]
+
+
+@pytest.mark.parametrize("tasks", [(TaskId(0, int(number)) for number in NOTHING), map(int, NOTHING)])
+def test_what_fails_in_a_generator_is_not_said_of_it(tasks: Any) -> None:
+    """It was called no list, and the line that failed was not named."""
+    with pytest.raises(TypeError, match=r"^int\(\) argument must be"):
+        ClientSpec(process_id=a_process_id(1), previous_active_tasks=tasks)
+
+
 STATE = a_state(["0_0", "0_1", "1_0"], 2, num_standby_replicas=1, rack_aware_assignment_strategy="min_traffic")
 COLUMNS = AssignmentColumns.of(STATE.columns, np.zeros(3, dtype=np.int64))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -75,6 +76,18 @@ def test_valid_takes_the_results_of_utilities() -> None:
 def test_balanced_counts_tasks_per_thread(shares: dict[int, list[str]]) -> None:
     assert_balanced(STATE, an_assignment(STATE, active=shares), spread=0)
     assert_fair_shares(STATE, an_assignment(STATE, active=shares))
+
+
+@pytest.mark.parametrize(("threads", "tasks", "spread"), [((3, 3), (7, 4), 1), ((10, 1), (7, 0), 0.7)])
+def test_balanced_allows_what_is_just_allowed(threads: tuple[int, int], tasks: tuple[int, int], spread: float) -> None:
+    """In floats 7/3 - 4/3 is a little more than 1."""
+    clients = [a_client(number, threads=count) for number, count in enumerate(threads, 1)]
+    state = a_state(stateful_tasks(0, sum(tasks)), clients)
+    ids = [*state.all_tasks]
+    assignment = an_assignment(state, active={1: ids[: tasks[0]], 2: ids[tasks[0] :]})
+    assert_balanced(state, assignment, spread=spread)
+    with pytest.raises(AssertionError, match=rf"client .*1 has {tasks[0]} \("):
+        assert_balanced(state, assignment, spread=spread - 0.001)
 
 
 def test_balanced_names_both_clients() -> None:
@@ -324,6 +337,8 @@ class OnlyElsewhere(Modulo):
             time.sleep(60)
         if os.environ.get("PYTHONHASHSEED") == "79":
             os._exit(0)
+        if os.environ.get("PYTHONHASHSEED") == "80":
+            os.kill(os.getpid(), signal.SIGKILL)
         print("assigning")  # noqa: T201
         os.write(1, b"as a library in C does, in Latin-1: \xe9\n")
         return super().assign(application_state)
@@ -338,9 +353,13 @@ def test_a_process_that_fails_is_shown_without_noise() -> None:
     assert last == "ArithmeticError: no luck"
 
 
-def test_a_process_that_ends_without_an_answer_has_failed() -> None:
-    with pytest.raises(AssertionError, match=r"PYTHONHASHSEED=79 for .*OnlyElsewhere failed:"):
-        assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[79])
+@pytest.mark.parametrize(("seed", "ended"), [(79, "with exit code 0"), (80, "by signal 9")])
+def test_a_process_that_ends_without_an_answer_has_failed(seed: int, ended: str) -> None:
+    """Nothing was said of how: who is killed says nothing."""
+    with pytest.raises(
+        AssertionError, match=rf"for .*OnlyElsewhere failed:\n(.*\n)*It ended {ended}, without an answer"
+    ):
+        assert_same_in_every_process(OnlyElsewhere, [STATE], hash_seeds=[seed])
 
 
 def test_a_process_that_does_not_end_is_named() -> None:
@@ -442,6 +461,12 @@ def test_only_states_are_asked_about() -> None:
     for ask in (lambda: assert_valid(3, Modulo), lambda: assert_deterministic(Modulo, 3)):  # type: ignore[arg-type]
         with pytest.raises(StateException, match=r"The state \(3\) must be an ApplicationState"):
             ask()
+
+
+@pytest.mark.parametrize("seconds", [1e7, 1e300])
+def test_a_time_for_processes_may_be_longer_than_any_can_be_waited_for(seconds: float) -> None:
+    """`subprocess` failed with OverflowError, after the process was started."""
+    assert_same_in_every_process(Modulo, [STATE], hash_seeds=[0], timeout_seconds=seconds)
 
 
 @pytest.mark.parametrize("seconds", ["x", None, float("nan"), -1, True])

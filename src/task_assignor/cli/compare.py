@@ -92,8 +92,13 @@ def compare(
             )
     elif as_json:
         write_json(totals.to_json())
-    else:
-        write_pretty(Text(f"All {totals.count} states", style="bold"), _table(candidates, totals.sums))
+    elif totals.summed:
+        title = (
+            f"All {totals.count} states"
+            if totals.summed == totals.count
+            else f"{totals.summed} of {totals.count} states"
+        )
+        write_pretty(Text(title, style="bold"), _table(candidates, totals.sums))
         for line in totals.lines():
             write_line(line)
     raise typer.Exit(worst)
@@ -212,7 +217,7 @@ class _Totals:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self.count = 0
+        self.count = self.summed = 0
         self.differing: list[str] = []
         self.sums: list[dict[str, float]] = [dict.fromkeys(_NAMES, 0) for _ in names]
         self._worst: list[dict[str, tuple[float, str]]] = [{} for _ in names]
@@ -225,6 +230,7 @@ class _Totals:
         # What one candidate has no answer to is not summed for the others: the sums would not be of the same states.
         if any(one is None for one in row.measures):
             return
+        self.summed += 1
         for sums, worst, one in zip(self.sums, self._worst, row.measures, strict=True):
             assert one is not None
             for name, value in one.values().items():
@@ -235,6 +241,7 @@ class _Totals:
     def to_json(self) -> dict[str, Any]:
         return {
             "states": self.count,
+            "summed": self.summed,
             "differing": self.differing,
             "sums": [{"name": name, **sums} for name, sums in zip(self.names, self.sums, strict=True)],
             "worst": [

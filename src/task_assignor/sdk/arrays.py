@@ -33,7 +33,7 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
         StateException: values would not survive the conversion (floats, numbers out of range), or are not a list.
     """
     try:
-        array = np.asarray(values)
+        array = given = np.asarray(values)
     except ValueError as error:
         raise StateException("A column must be a list of values, but holds lists.") from error
     target = np.dtype(dtype)
@@ -54,7 +54,9 @@ def read_only(values: npt.ArrayLike, dtype: npt.DTypeLike) -> Any:
                     f"A column of kind {target} cannot hold numbers from {array.min()} to {array.max()}."
                 )
         array = array.astype(target)
-    if _others_may_write(array) or (array.flags.writeable and array is values):
+    # Of a list numpy makes an array; what else there is, such as a pandas Series, may give its own.
+    is_theirs = array is given and not isinstance(values, list | tuple)
+    if _others_may_write(array) or (array.flags.writeable and is_theirs):
         array = array.copy()
     array.flags.writeable = False
     return np.ascontiguousarray(array) if not array.flags.c_contiguous else array
@@ -111,10 +113,7 @@ def as_frozensets(values: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]
 
 def as_tags(values: Iterable[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
     """Mappings that cannot be written, and do not change with those that were given."""
-    return tuple(
-        tags if isinstance(tags, MappingProxyType) else MappingProxyType(string_pairs("client_tags", tags))
-        for tags in as_tuple(values)
-    )
+    return tuple(MappingProxyType(string_pairs("client_tags", tags)) for tags in as_tuple(values))
 
 
 def columns_reduce(self: Any) -> tuple[Any, ...]:

@@ -122,9 +122,11 @@ def all_of(what: str, kind: type[Kind], values: Iterable[Kind], owner: object = 
             f"The {_of(what, owner)} ({shown(values)}) must be a list of {kind.__name__}, not one text."
         )
     try:
-        found = tuple(values)
+        iterator = iter(values)
     except TypeError:
         raise StateException(f"The {_of(what, owner)} ({shown(values)}) must be a list of {kind.__name__}.") from None
+    # Outside: what fails in a generator is an error of whose it is.
+    found = tuple(iterator)
     # Of a million values the types are looked at in milliseconds.
     if set(map(type, found)) <= {kind}:
         return found

@@ -23,6 +23,9 @@ _SECRET_KEYS: Final = (
 behind a prefix such as `main.consumer.`."""
 # What a misspelt `sasl.jaas.config` holds, or an address with a password in it.
 _SECRET_VALUE: Final = re.compile(r"(?:password|secret)\s*=\s*[\"']?([^\"';]*)|://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
+_FLAG: Final = re.compile(r"\s*(?:true|false)\s*", re.IGNORECASE)
+# Such as the `id` of `sort.key`, which is in many a word.
+_SHORT_WORD: Final = re.compile(r"\w{1,7}")
 
 
 class _Hidden:
@@ -38,7 +41,7 @@ HIDDEN: Final = _Hidden()
 
 
 def is_secret(key: str, value: object = None) -> bool:
-    """Whether a setting is one of Kafka's of type password, or looks like a secret by its name or its value.
+    """Whether a setting is one of Kafka's of type password, or looks like a secret by its name or its value. A flag is none.
 
     Examples:
         >>> [is_secret(key) for key in ("main.consumer.ssl.key.password", "my.apiKey", "default.key.serde")]
@@ -46,6 +49,8 @@ def is_secret(key: str, value: object = None) -> bool:
         >>> is_secret("sasl.jass.config", 'PlainLoginModule required username="me" password="it";')
         True
     """
+    if isinstance(value, bool) or (isinstance(value, str) and _FLAG.fullmatch(value)):
+        return False
     words = [word.lower() for word in _WORD.findall(key)]
     return (
         not _SECRET_WORDS.isdisjoint(words)
@@ -61,7 +66,7 @@ def visible(key: str, value: object) -> object:
 
 
 def without_secrets(text: str, settings: Mapping[Any, object]) -> str:
-    r"""A text of somebody else's code about these settings, with `[hidden]` in place of secret values.
+    r"""A text of somebody else's code about these settings, with `[hidden]` in place of secret values; short ones as whole words.
 
     Examples:
         >>> without_secrets("bad key: KEY 1 END", {"my.key": "KEY\n1\nEND\n"})
@@ -77,7 +82,9 @@ def without_secrets(text: str, settings: Mapping[Any, object]) -> str:
         for form in _forms(secret)
     }
     for secret in sorted(secrets - {""}, key=len, reverse=True):
-        text = text.replace(secret, repr(HIDDEN))
+        # In what is quoted the letter before it may be that of a line's end.
+        pattern = rf"(?:\b|(?<=\\[nrt])){secret}\b" if _SHORT_WORD.fullmatch(secret) else re.escape(secret)
+        text = re.sub(pattern, repr(HIDDEN), text)
     return text
 
 

@@ -75,11 +75,7 @@ class StreamsConfig:
     _assignment_configs: AssignmentConfigs
 
     def __init__(self, settings: Mapping[str, object], where: Mapping[str, str] | None = None) -> None:
-        if not (where is None or isinstance(where, Mapping)):
-            raise ConfigException(
-                f"The where ({shown(where)}) of settings must be a mapping from keys to places, or None."
-            )
-        reading = _Reading(settings, where or {}, None)
+        reading = _Reading(settings, where, None)
         reading.name_settings_of_others()
         vars(self).update(reading.results())
 
@@ -126,7 +122,7 @@ class StreamsConfig:
         tags = set(state.assignment_configs.rack_aware_assignment_tags)
         for client_tags in state.columns.clients.client_tags:
             tags.update(client_tags)
-        return cls._of(_Reading(settings, where or {}, frozenset(tags)))
+        return cls._of(_Reading(settings, where, frozenset(tags)))
 
     @classmethod
     def _of(cls, reading: _Reading) -> Self:
@@ -219,9 +215,15 @@ class StreamsConfig:
 class _Reading:
     """One pass over settings: what they mean, and everything that is wrong with them."""
 
-    def __init__(self, settings: Mapping[str, object], where: Mapping[str, str], tags: frozenset[str] | None) -> None:
+    def __init__(
+        self, settings: Mapping[str, object], where: Mapping[str, str] | None, tags: frozenset[str] | None
+    ) -> None:
+        if not isinstance(where, Mapping | None):
+            raise ConfigException(
+                f"The where ({shown(where)}) of settings must be a mapping from keys to places, or None."
+            )
         self.settings = settings
-        self._where = where
+        self._where = {} if where is None else where
         self._problems: list[ConfigProblem] = []
         self._cause: BaseException | None = None
         self.client_tags: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -72,13 +73,14 @@ def assert_balanced(
     spread = number_from_0("spread", spread)
     counts = _active_counts(state, assignment, tasks)
     clients = state.columns.clients
-    loads = counts / clients.num_processing_threads
-    if len(loads) and float(loads.max() - loads.min()) > spread:
-        most, least = int(loads.argmax()), int(loads.argmin())
+    # To floats 7/3 is more than 1 above 4/3.
+    loads = [Fraction(*share) for share in zip(counts.tolist(), clients.num_processing_threads.tolist(), strict=True)]
+    if loads and float(max(loads) - min(loads)) > spread:
+        most, least = loads.index(max(loads)), loads.index(min(loads))
         raise AssertionError(
             f"The {_named(tasks)} are not balanced: client {clients.process_ids[most]} has {counts[most]} "
-            f"({loads[most]:g} per thread), client {clients.process_ids[least]} has {counts[least]} "
-            f"({loads[least]:g} per thread); allowed is a difference of {spread:g} per thread."
+            f"({float(loads[most]):g} per thread), client {clients.process_ids[least]} has {counts[least]} "
+            f"({float(loads[least]):g} per thread); allowed is a difference of {spread:g} per thread."
         )
 
 

@@ -31,6 +31,8 @@ from task_assignor.testing.assertions import answer_to_json, assert_same
 
 _CHILD: Final = "TASK_ASSIGNOR_TESTING_CHILD"
 """Environment variable that is set in the processes that are started here."""
+_LONGEST_SECONDS: Final = INT32_MAX / 1_000
+"""What the operating system can wait: it counts milliseconds."""
 
 
 def assert_same_in_every_process(
@@ -98,7 +100,7 @@ def _answers_of_process(assignor: str, request: str, seed: int, timeout_seconds:
             text=True,
             errors="replace",
             check=False,
-            timeout=timeout_seconds,
+            timeout=min(timeout_seconds, _LONGEST_SECONDS),
             env={**os.environ, "PYTHONHASHSEED": str(seed), _CHILD: "1"},
         )
     except subprocess.TimeoutExpired:
@@ -106,7 +108,10 @@ def _answers_of_process(assignor: str, request: str, seed: int, timeout_seconds:
             f"{process} was not done after {timeout_seconds:g} seconds. Maybe it never ends; else give more timeout_seconds."
         ) from None
     if done.returncode or not done.stdout:
-        raise AssertionError(f"{process} failed:\n{done.stderr}")
+        ended = f"by signal {-done.returncode}" if done.returncode < 0 else f"with exit code {done.returncode}"
+        # An error of Python says all of it; who is killed, say for want of memory, says nothing.
+        how = "" if done.returncode == 1 else f"It ended {ended}, without an answer.\n"
+        raise AssertionError(f"{process} failed:\n{done.stderr}{how}")
     answers: list[list[dict[str, Any]]] = json.loads(done.stdout)
     return answers
 
