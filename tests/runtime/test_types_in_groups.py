@@ -93,3 +93,28 @@ def test_a_fold_may_give_texts_of_a_dictionary(size_ms: int | None) -> None:
     assert found.schema.field("x").type == kind
     assert found.column("x").to_pylist() == ["c" if size_ms is None else "a"]
     assert task.outputs["out"][0]["x"] == ("b" if size_ms is None else "a")
+
+
+@pytest.mark.parametrize("size_ms", [None, 10])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.struct([("d", pa.dictionary(pa.int32(), pa.string()))]), None), (pa.bool8(), True)],
+    ids=["null beside a dictionary", "bool8"],
+)
+def test_a_fold_may_give_values_of_which_arrow_makes_no_column_itself(
+    kind: pa.DataType, value: object, size_ms: int | None
+) -> None:
+    """Of a struct with a dictionary polars panicked where all were null; of truth values as bytes Arrow wanted integers."""
+    schema = pa.schema([("k", pa.int64()), ("at", pa.int64())])
+    spec = TopicSpec("s", 4, schema, ("k",), "at")
+    aggregates = {"x": Aggregate.fold(lambda _, __: value, None, kind)}
+    folded = (
+        Aggregation(source="s", aggregates=aggregates)
+        if size_ms is None
+        else WindowedAggregation(source="s", windows=TimeWindows(size_ms), aggregates=aggregates)
+    )
+    task = MemoryTask(folded.sub_topology("a", "out", spec), {"s": spec})
+    for at in (0, 1, 50):
+        task.process({"s": pa.table([[1], [at]], schema=schema)})
+        task.start()
+    assert task.outputs["out"][0] == {"k": 1, "x": value} | ({"window_start": 0, "window_end": 10} if size_ms else {})

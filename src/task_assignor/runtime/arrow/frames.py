@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.dictionaries import decoded, encoded, in_one_piece, retyped
+from task_assignor.runtime.arrow.dictionaries import array_of, decoded, encoded, in_one_piece, retyped
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.text import failure, shown
 
@@ -204,7 +204,7 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         pyarrow.ArrowException, TypeError, ValueError, OverflowError: a value is not of the type, or would change.
     """
     plain = values if _are_never_cut(values, kind) else _for_types(values, kind)
-    found = pa.array(plain, kind)
+    found = array_of(plain, kind)
     if plain is values or _are_never_cut(plain, kind):
         return found
     for row, value in enumerate(plain):

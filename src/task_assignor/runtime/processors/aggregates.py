@@ -420,7 +420,7 @@ class Group:
                 if not left[number]:
                     # The next batch would find nothing, either.
                     values[number] = deepcopy(found.initial)
-            table = pa.table({name: pa.array(values, found.type)})
+            table = pa.table({name: exact_array(values, kind)})
             columns.append(to_frame(table).get_column(name))
         return states.with_columns(columns)
 
