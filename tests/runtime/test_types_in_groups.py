@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -43,17 +44,19 @@ def test_windows_by_rarer_types(kind: pa.DataType, values: list[Any]) -> None:
     assert {str(row["x"]): row["n"] for row in found.to_pylist()} == expected
 
 
-def test_parts_of_a_table_with_lists_of_one_size_can_be_counted() -> None:
-    """Where some are null, polars did not take a part of the rows that were read: the run ended with an error of polars."""
+@pytest.mark.parametrize("cuts", [[0, 1, 2, 3, 4], [0, 3, 4]], ids=["one by one", "of two files"])
+def test_parts_of_a_table_with_lists_of_one_size_can_be_counted(cuts: list[int]) -> None:
+    """Where some are null, polars did not take a part of the rows that were read, nor those of two files: the run ended with its error."""
     kind = pa.list_(pa.float32(), 2)
     schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("x", kind)])
     spec = TopicSpec("s", 4, schema, ("k",), "at")
     counted = WindowedAggregation(source="s", windows=TimeWindows(10), aggregates={"n": Aggregate.count("x")})
     task = MemoryTask(counted.sub_topology("a", "out", [spec]), {"s": spec})
     rows = pa.table([[1, 1, 1, 1], [0, 1, 2, 50], pa.array([None, [1, 2], [3, 4], None], kind)], schema=schema)
-    found = [task.process({"s": rows.slice(start, 1)}) for start in range(4)]
-    assert found[3] is not None
-    assert found[3].column("n").to_pylist() == [2]
+    rows = pa.concat_tables([rows.slice(0, 1), rows.slice(1)])
+    found = [task.process({"s": rows.slice(start, end - start)}) for start, end in pairwise(cuts)]
+    assert found[-1] is not None
+    assert found[-1].column("n").to_pylist() == [2]
 
 
 @pytest.mark.parametrize("kind", [found for found, _ in JSON], ids=str)
