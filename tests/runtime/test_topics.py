@@ -65,6 +65,15 @@ def test_a_table_can_be_sorted_by_time_before_it_is_written(tmp_path: Path) -> N
         assert sorted(times) == times
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("ns")], ids=str)
+def test_times_within_a_millisecond_are_sorted_too(tmp_path: Path, kind: pa.DataType) -> None:
+    """They stayed as they came, so an older price of a key was its last one; and beside null large numbers were floats."""
+    given = [None, 2**60 + 3, 5, 2**60 + 1, 2**60 + 2, None]
+    rows = pa.table({"key": ["k"] * 6, "at": pa.array(given, pa.int64()).cast(kind), "n": list(range(6))})
+    topic = write_topic(tmp_path, "t", rows, partitions=1, key=["key"], timestamp="at", sort_by_timestamp=True)
+    assert topic.read(0, 0, 6).column("n").to_pylist() == [2, 3, 4, 1, 0, 5]
+
+
 def test_the_description_comes_back_as_it_was(tmp_path: Path) -> None:
     kinds = pa.schema([("k", pa.int32()), ("at", pa.timestamp("us", "UTC")), ("x", pa.list_(pa.float32()))])
     spec = TopicSpec("t", 2, kinds, ("k",), "at", (frozenset({"r1", "r2"}), None))
