@@ -107,7 +107,7 @@ class Aggregate:
 
     @classmethod
     def fold(cls, function: Fold, initial: object, type: pa.DataType) -> Aggregate:
-        """What a function makes of the records one by one, in the order of time (Kafka's `Aggregator`). Slow.
+        """What a function makes of the records one by one, in the order of their offsets, whatever their times (Kafka's `Aggregator`). Slow.
 
         Args:
             function: from the value so far and a record (column -> value) to the next value, which depends on nothing
