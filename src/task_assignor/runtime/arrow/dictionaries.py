@@ -68,11 +68,9 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python's values as a column, as `pyarrow.array` makes it; but that knows no dictionaries of times, say, and makes such with places
     beyond their values where they are in structs that are null, of which polars panics.
     """  # noqa: D205
-    if not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind)):
+    if "dictionary<" not in str(kind):
         return pa.array(values, kind)
-    if (plain := retyped(kind, _without_dictionary)) == kind:
-        return pa.array(values, kind)
-    found = pa.array(values, plain)
+    found = pa.array(values, retyped(kind, _without_dictionary))
     if pa.types.is_dictionary(kind):
         return encoded(pa.chunked_array([found]), kind).chunk(0)
     try:
