@@ -12,6 +12,8 @@ from task_assignor.group.limits import GivenUpError, Limited
 
 def test_an_answer_in_time_is_the_answer() -> None:
     assert Limited(lambda: 7, "quick").answer(60) == 7
+    # Of a limit that is longer than any the thread's lock said that it is too large.
+    assert Limited(lambda: 7, "quick").answer(2**63 / 1000) == 7
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])

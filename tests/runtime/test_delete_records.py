@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -146,6 +147,9 @@ def test_a_file_goes_when_all_of_its_rows_are_deleted(tmp_path: Path) -> None:
     assert topic.read(0, 19, 23).column("key").to_pylist() == [19, 20, 21, 22]
     delete_records(tmp_path, "t", {0: 5})
     assert Topic.open(tmp_path, "t").start_offsets() == [19]
+    # It was said that these are no whole numbers.
+    delete_records(tmp_path, "t", dict(enumerate(np.array([20]))))
+    assert Topic.open(tmp_path, "t").start_offsets() == [20]
 
 
 @pytest.mark.parametrize(

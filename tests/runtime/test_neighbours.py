@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -298,6 +299,11 @@ def test_with_what_no_key_can_begin_is_told_at_once(schema: pa.Schema, prefix: A
 def test_what_is_no_key_is_told_at_once() -> None:
     with pytest.raises(StoreException, match="The key 'a' of store seen is not of its type"):
         store_of(NUMBER).range("a")
+    backwards: Any = None
+    for look in (partial(store_of(NUMBER).range, 1), partial(store_of(TEXT).prefix_scan, "a")):
+        # It was a KeyError of ours, when the first key was asked for.
+        with pytest.raises(StoreException, match=r"The reverse of the store seen \(None\) must be True or False"):
+            look(reverse=backwards)
 
 
 def test_a_damaged_database_does_not_end_early(tmp_path: Path) -> None:

@@ -218,6 +218,10 @@ def test_rows_can_be_forwarded_as_mappings() -> None:
             context.forward(wrong, "one")
     with pytest.raises(ValueError, match="'t' of a row is not of type"):
         context.forward([{"t": dt.date(2024, 1, 1)}, {"t": dt.datetime(2024, 1, 1, 5)}], "other")
+    for unknown in (2**63, [("a", 1)], object()):
+        # These were a TypeError, an OverflowError and an ArrowInvalid, and none said where.
+        with pytest.raises(ValueError, match="'u' of a row has a type only if its output declares it"):
+            context.forward({"t": 1, "u": unknown}, "other")
     for strange in ([1], "n", iter([row])):
         with pytest.raises(TopologyException, match=r"must be a pyarrow\.Table"):
             context.forward(strange, "one")

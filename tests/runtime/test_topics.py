@@ -58,11 +58,33 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     assert topic.read(0, 3, 3, ["n"]).schema == pa.schema([("n", pa.int64())])
 
 
+def test_columns_and_offsets_that_cannot_be_chosen_are_told(tmp_path: Path) -> None:
+    """It was said that the topic has no key, and of an offset below 0 that its rows were deleted."""
+    topic = write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"], timestamp="at")
+    for columns, lacking in (("n", "['key', 'at']"), (["at"], "['key']"), ([], "['key', 'at']")):
+        with pytest.raises(
+            TopicException, match=f"must have its key and its timestamp among them: {re.escape(lacking)} are not"
+        ):
+            Topic.open(tmp_path, "t", columns=columns)
+    assert Topic.open(tmp_path, "t", columns=["at", "key"]).spec.schema.names == ["key", "at"]
+    with pytest.raises(TopicException, match=r"The start \(-1\) of rows of topic t must be at least 0"):
+        topic.read(0, -1, 1)
+
+
 def test_a_table_can_be_sorted_by_time_before_it_is_written(tmp_path: Path) -> None:
     topic = write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"], timestamp="at", sort_by_timestamp=True)
     for partition in range(2):
         times = topic.read(partition, 0, topic.end_offset(partition)).column("at").to_pylist()
         assert sorted(times) == times
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("ns")], ids=str)
+def test_times_within_a_millisecond_are_sorted_too(tmp_path: Path, kind: pa.DataType) -> None:
+    """They stayed as they came, so an older price of a key was its last one; and beside null large numbers were floats."""
+    given = [None, 2**60 + 3, 5, 2**60 + 1, 2**60 + 2, None]
+    rows = pa.table({"key": ["k"] * 6, "at": pa.array(given, pa.int64()).cast(kind), "n": list(range(6))})
+    topic = write_topic(tmp_path, "t", rows, partitions=1, key=["key"], timestamp="at", sort_by_timestamp=True)
+    assert topic.read(0, 0, 6).column("n").to_pylist() == [2, 3, 4, 1, 0, 5]
 
 
 def test_the_description_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -43,17 +44,19 @@ def test_windows_by_rarer_types(kind: pa.DataType, values: list[Any]) -> None:
     assert {str(row["x"]): row["n"] for row in found.to_pylist()} == expected
 
 
-def test_parts_of_a_table_with_lists_of_one_size_can_be_counted() -> None:
-    """Where some are null, polars did not take a part of the rows that were read: the run ended with an error of polars."""
+@pytest.mark.parametrize("cuts", [[0, 1, 2, 3, 4], [0, 3, 4]], ids=["one by one", "of two files"])
+def test_parts_of_a_table_with_lists_of_one_size_can_be_counted(cuts: list[int]) -> None:
+    """Where some are null, polars did not take a part of the rows that were read, nor those of two files: the run ended with its error."""
     kind = pa.list_(pa.float32(), 2)
     schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("x", kind)])
     spec = TopicSpec("s", 4, schema, ("k",), "at")
     counted = WindowedAggregation(source="s", windows=TimeWindows(10), aggregates={"n": Aggregate.count("x")})
     task = MemoryTask(counted.sub_topology("a", "out", [spec]), {"s": spec})
     rows = pa.table([[1, 1, 1, 1], [0, 1, 2, 50], pa.array([None, [1, 2], [3, 4], None], kind)], schema=schema)
-    found = [task.process({"s": rows.slice(start, 1)}) for start in range(4)]
-    assert found[3] is not None
-    assert found[3].column("n").to_pylist() == [2]
+    rows = pa.concat_tables([rows.slice(0, 1), rows.slice(1)])
+    found = [task.process({"s": rows.slice(start, end - start)}) for start, end in pairwise(cuts)]
+    assert found[-1] is not None
+    assert found[-1].column("n").to_pylist() == [2]
 
 
 @pytest.mark.parametrize("kind", [found for found, _ in JSON], ids=str)
@@ -93,3 +96,28 @@ def test_a_fold_may_give_texts_of_a_dictionary(size_ms: int | None) -> None:
     assert found.schema.field("x").type == kind
     assert found.column("x").to_pylist() == ["c" if size_ms is None else "a"]
     assert task.outputs["out"][0]["x"] == ("b" if size_ms is None else "a")
+
+
+@pytest.mark.parametrize("size_ms", [None, 10])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.struct([("d", pa.dictionary(pa.int32(), pa.string()))]), None), (pa.bool8(), True)],
+    ids=["null beside a dictionary", "bool8"],
+)
+def test_a_fold_may_give_values_of_which_arrow_makes_no_column_itself(
+    kind: pa.DataType, value: object, size_ms: int | None
+) -> None:
+    """Of a struct with a dictionary polars panicked where all were null; of truth values as bytes Arrow wanted integers."""
+    schema = pa.schema([("k", pa.int64()), ("at", pa.int64())])
+    spec = TopicSpec("s", 4, schema, ("k",), "at")
+    aggregates = {"x": Aggregate.fold(lambda _, __: value, None, kind)}
+    folded = (
+        Aggregation(source="s", aggregates=aggregates)
+        if size_ms is None
+        else WindowedAggregation(source="s", windows=TimeWindows(size_ms), aggregates=aggregates)
+    )
+    task = MemoryTask(folded.sub_topology("a", "out", spec), {"s": spec})
+    for at in (0, 1, 50):
+        task.process({"s": pa.table([[1], [at]], schema=schema)})
+        task.start()
+    assert task.outputs["out"][0] == {"k": 1, "x": value} | ({"window_start": 0, "window_end": 10} if size_ms else {})

@@ -93,6 +93,13 @@ def test_sorted_by_timestamp_ties_keep_the_order_of_the_dataframe(frame: DataFra
     assert sum(topic.end_offsets()) == 20_000
 
 
+def test_times_within_a_millisecond_are_sorted_too(spark: SparkSession, tmp_path: Path) -> None:
+    """They stayed as they came, so an older price of a key was its last one."""
+    frame = spark.sql("SELECT 'k' AS key, timestamp_micros(id) AS time, id FROM VALUES (3), (1), (1000), (2) AS t (id)")
+    topic = write_topic(frame, tmp_path, "t", key="key", partitions=1, timestamp="time", sort_by_timestamp=True)
+    assert [row["id"] for row in rows_of(topic, 0)] == [1, 2, 3, 1000]
+
+
 def test_a_worker_that_is_killed_leaves_no_row_twice_and_no_file(frame: DataFrame, tmp_path: Path) -> None:
     @F.udf(returnType=T.LongType())
     def die_once(number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (Spark reads type hints)

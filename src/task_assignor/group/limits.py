@@ -75,7 +75,7 @@ class Limited(Generic[_Answer]):
             GivenUpError: it did not return in time; it is ended as soon as it runs Python code again.
             BaseException: what the call raised.
         """
-        self._thread.join(limit_s)
+        self._thread.join(min(limit_s, threading.TIMEOUT_MAX))
         where = self.where()
         if self.give_up():
             raise GivenUpError(f"did not answer within {limit_s:.3g} s" + (f" ({where})" if where else ""))

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from task_assignor.runtime import Segment, Topic, TopicBuilder, TopicException, TopicSpec
 from task_assignor.runtime.arrow.frames import taken
-from task_assignor.runtime.arrow.keys import timestamps_in_ms
+from task_assignor.runtime.arrow.times import order_of_times
 from task_assignor.runtime.topics.topic import topics_storage
 from task_assignor.sdk.checks import check_flag
 from task_assignor.sdk.text import shown
@@ -142,8 +142,8 @@ def _write_partition(
     if not sort or spec.timestamp is None:
         return _write_in_order(builder, partition, batches, segment_rows)
     table = pa.Table.from_batches(batches, spec.schema)
-    time = timestamps_in_ms(table.column(spec.timestamp)).to_numpy()
-    table = taken(table, pa.array(time.argsort(kind="stable")))
+    order = order_of_times(table.column(spec.timestamp)).argsort(kind="stable")
+    table = taken(table, pa.array(order))
     return _write_in_order(builder, partition, table.to_batches(), segment_rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,21 @@ def encoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         ],
         kind,
     )
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Python's values as a column, as `pyarrow.array` makes it; but that knows no dictionaries of times, say, and makes such with places
+    beyond their values where they are in structs that are null, of which polars panics.
+    """  # noqa: D205
+    if "dictionary<" not in str(kind):
+        return pa.array(values, kind)
+    found = pa.array(values, retyped(kind, _without_dictionary))
+    if pa.types.is_dictionary(kind):
+        return encoded(pa.chunked_array([found]), kind).chunk(0)
+    try:
+        return found.cast(kind)
+    except pa.ArrowNotImplementedError:
+        return pa.array(values, kind)
 
 
 def reencoded(table: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.dictionaries import decoded, encoded, in_one_piece, retyped
+from task_assignor.runtime.arrow.dictionaries import array_of, decoded, encoded, in_one_piece, retyped
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.text import failure, shown
 
@@ -125,13 +125,17 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     known = pa.schema([field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema])
     if known != table.schema:
         table = table.cast(known)
-    for place, column in enumerate(table.columns):
-        if pa.types.is_fixed_size_list(column.type) and column.null_count:
-            # Of a part of an array it takes all values, and says that there are too many.
-            table = table.set_column(place, table.schema.field(place), column.take(pa.array(np.arange(len(column)))))
     # To a name of no letters it gives another one.
-    frame = pl.from_arrow(table.rename_columns([str(place) for place in range(table.num_columns)]))
+    rows = table.rename_columns([str(place) for place in range(table.num_columns)])
+    whole = []
+    for place, column in enumerate(rows.columns):
+        if pa.types.is_fixed_size_list(column.type) and column.null_count:
+            # Of a part of an array it takes all values, and says that there are too many; and it cuts columns where others have chunks.
+            whole.append(pl.Series(str(place), column.take(pa.array(np.arange(len(column))))))
+            rows = rows.set_column(place, str(place), pa.nulls(len(column)))
+    frame = pl.from_arrow(rows)
     assert isinstance(frame, pl.DataFrame)
+    frame = frame.with_columns(whole)
     frame.columns = table.schema.names
     return frame
 
@@ -204,7 +208,7 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         pyarrow.ArrowException, TypeError, ValueError, OverflowError: a value is not of the type, or would change.
     """
     plain = values if _are_never_cut(values, kind) else _for_types(values, kind)
-    found = pa.array(plain, kind)
+    found = array_of(plain, kind)
     if plain is values or _are_never_cut(plain, kind):
         return found
     for row, value in enumerate(plain):

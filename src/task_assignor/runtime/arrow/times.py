@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.arrow.keys import timestamps_in_ms
 from task_assignor.runtime.machines import topic_time
+from task_assignor.sdk.integers import INT64_MAX
 
 FARTHEST_MS: Final = 1 << 60
 """Times farther from 1970 than this (36 million years) are mistakes, and sums of them would not fit into 64 bits."""
@@ -38,3 +39,14 @@ def times_of(rows: pa.Table, timestamp: str | None) -> npt.NDArray[np.int64]:
     if len(times) and (times.min() < -FARTHEST_MS or times.max() > FARTHEST_MS):
         return np.where((times < -FARTHEST_MS) | (times > FARTHEST_MS), NO_TIME, times)
     return times
+
+
+def order_of_times(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """(N,) numbers that are in the order of times, also of such within a millisecond; that of null is the greatest.
+
+    Raises:
+        TopicException: as `timestamps_in_ms`.
+    """
+    is_finer = pa.types.is_timestamp(column.type) and column.type.unit in ("us", "ns")
+    found = column.cast(pa.int64()) if is_finer else timestamps_in_ms(column)
+    return pc.fill_null(found, INT64_MAX).to_numpy()  # type: ignore[no-any-return]

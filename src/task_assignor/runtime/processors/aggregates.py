@@ -107,7 +107,7 @@ class Aggregate:
 
     @classmethod
     def fold(cls, function: Fold, initial: object, type: pa.DataType) -> Aggregate:
-        """What a function makes of the records one by one, in the order of time (Kafka's `Aggregator`). Slow.
+        """What a function makes of the records one by one, in the order of their offsets, whatever their times (Kafka's `Aggregator`). Slow.
 
         Args:
             function: from the value so far and a record (column -> value) to the next value, which depends on nothing
@@ -420,7 +420,7 @@ class Group:
                 if not left[number]:
                     # The next batch would find nothing, either.
                     values[number] = deepcopy(found.initial)
-            table = pa.table({name: pa.array(values, found.type)})
+            table = pa.table({name: exact_array(values, kind)})
             columns.append(to_frame(table).get_column(name))
         return states.with_columns(columns)
 

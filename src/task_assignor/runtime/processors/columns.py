@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.dictionaries import decoded
+from task_assignor.runtime.arrow.dictionaries import array_of, decoded
 from task_assignor.runtime.arrow.frames import to_frame
 from task_assignor.runtime.errors import StoreException, TopologyException
 from task_assignor.runtime.topics.spec import TopicSpec
@@ -60,7 +60,7 @@ def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     try:
         return column.cast(kind)
     except pa.ArrowNotImplementedError:
-        return pa.chunked_array([pa.array(_with_maps(column.to_pylist(), pa.list_(kind)), kind)])
+        return pa.chunked_array([array_of(_with_maps(column.to_pylist(), pa.list_(kind)), kind)])
 
 
 def _with_maps(value: Any, kind: pa.DataType) -> Any:

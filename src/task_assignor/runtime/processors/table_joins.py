@@ -1,7 +1,7 @@
 """Exact joins with tables: a stream looks up what a table has at that moment; two tables give a table of their pairs.
 
 A table is a topic of which each key's latest row counts; how, `tables` says. What "at that moment" means does not depend
-on batches: it is the order of time over both sources, and of equal times the table's row comes first.
+on batches: it is the order of time over both sources, in whole milliseconds, and of equal times the table's row comes first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class StreamTableJoin:
         suffix: added to the name of a column of the table that the stream has too.
         bad_records: what becomes of rows of the table whose key has a null.
 
-    Rows of the stream whose key has a null match nothing (counted as `null_key`).
+    Rows of the stream whose key has a null match nothing (counted as `null_key`). Times are compared in whole milliseconds; of equal ones
+    the table's row comes first.
 
     Raises:
         TopologyException: an option is not allowed.

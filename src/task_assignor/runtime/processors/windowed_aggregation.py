@@ -87,7 +87,7 @@ class WindowedAggregation:
         late_limit_ms: by how much a record may be too late and still be left out, ms; beyond that it is an error, since a
             single time in the far future makes everything after it late. None: no limit.
 
-    The result has the columns that make a group, `window_start` and `window_end` (in the type of the timestamp; of a
+    The result has the columns that make a group, `window_start` and `window_end` (in the type of the timestamp, whole milliseconds; of a
     session the times of its first and last record, and of a sliding window the last time that is part of it), and the aggregates.
 
     Raises:

@@ -354,7 +354,7 @@ class KeyValueStore(Store):
             reverse: against the order.
 
         Raises:
-            StoreException: one of them cannot be a key of this store.
+            StoreException: one of them cannot be a key of this store, or `reverse` is neither True nor False.
         """
         begin = None if first is None else self._key(first)
         end = None if last is None else self._key(last)
@@ -368,7 +368,7 @@ class KeyValueStore(Store):
             reverse: against the order.
 
         Raises:
-            StoreException: no key of this store can begin with it.
+            StoreException: no key of this store can begin with it, or `reverse` is neither True nor False.
         """
         begin = self._begin(prefix)
         # What comes next but begins otherwise.
@@ -377,7 +377,8 @@ class KeyValueStore(Store):
         return self._records(self._between(begin, end, reverse))
 
     def _between(self, first: bytes, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
-        yield from _pieces(self._recent.between(self._rows, first, end, reverse=reverse), _FIRST_ROWS)
+        check_flag("reverse of the store", reverse, self.name, StoreException)
+        return _pieces(self._recent.between(self._rows, first, end, reverse=reverse), _FIRST_ROWS)
 
     # Changes.
 

@@ -12,6 +12,7 @@ from task_assignor.runtime.storage.disk import disk_errors, warn
 from task_assignor.runtime.topics.names import herald_name, lists_folder, look_at_names, version_name
 from task_assignor.runtime.topics.topic import Topic, topics_storage
 from task_assignor.runtime.topics.versions import KEPT_VERSIONS, Life, TopicDocument, TopicVersion, life_of
+from task_assignor.sdk.integers import plain_int
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import shown
 
@@ -153,11 +154,11 @@ def delete_records(root: str | Path, name: str, before: Mapping[int, int]) -> To
         raise TopicException(
             f"The rows to delete of topic {name} must be a mapping from partitions to offsets, not {shown(before)}."
         )
+    before = {plain_int(partition): plain_int(offset) for partition, offset in before.items()}
     topic = Topic.open(root, name)
     ends = topic.end_offsets()
     for partition, offset in before.items():
-        is_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in (partition, offset))
-        if not is_whole or not 0 <= partition < len(ends):
+        if not type(partition) is type(offset) is int or not 0 <= partition < len(ends):
             raise TopicException(
                 f"Topic {name} has partitions 0 to {len(ends) - 1} and offsets that are whole numbers, not {shown({partition: offset})}."
             )

@@ -88,7 +88,8 @@ class TopicSpec:
         partitions: number of partitions, 1 to 10 000 000.
         schema: columns of its rows.
         key: key columns; equal keys are in one partition (see `keys`).
-        timestamp: column with the time of the event: a timestamp, or a signed integer of milliseconds; None: it has none.
+        timestamp: column with the time of the event: a timestamp, of which whole milliseconds count, or a signed integer of these; None: it
+            has none.
         racks: racks that hold a replica, per partition (one, several, or None: unknown); None: unknown for all.
 
     Raises:

@@ -94,7 +94,7 @@ class Topic:
             root: folder of the topics, a path or a URL.
             name: name of the topic.
             expected_id: the identity it must have; None: any.
-            columns: those that are wanted; None: all that it has now.
+            columns: those that are wanted, its key and its timestamp among them; None: all that it has now.
 
         Raises:
             TopicException: there is none, its description cannot be read, it is another one than expected, or it has no such
@@ -102,7 +102,14 @@ class Topic:
         """
         check_kind("expected_id", expected_id, (str, None), TopicException, f" of topic {shown(name)}")
         version = _read_version(root, name, expected_id)
-        return cls(root, version, None if columns is None else version.spec.columns_named(columns))
+        if columns is not None:
+            columns = version.spec.columns_named(columns)
+            if lacking := [kept for kept in version.spec.kept_columns if kept not in columns]:
+                raise TopicException(
+                    f"The columns ({shown(list(columns))}) of topic {name} must have its key and its timestamp among them: {lacking} are not. "
+                    "Maybe open it whole, and read(partition, start, end, columns)."
+                )
+        return cls(root, version, columns)
 
     @property
     def topic_id(self) -> str:
@@ -256,6 +263,8 @@ class Topic:
         for what, offset in (("start", start), ("end", end)):
             if not is_whole(offset):
                 raise TopicException(f"The {what} ({shown(offset)}) of rows of topic {self.spec.name} must be an int.")
+        if start < 0:  # type: ignore[operator]
+            raise TopicException(f"The start ({start}) of rows of topic {self.spec.name} must be at least 0.")
 
     def _load(self, partition: int, start: int) -> None:
         with self._loading:

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from task_assignor.runtime.arrow.dictionaries import in_one_piece, reencoded
 from task_assignor.runtime.arrow.frames import as_tables, cast_exactly, padded, taken, valid
-from task_assignor.runtime.arrow.keys import partitions_of, timestamps_in_ms
+from task_assignor.runtime.arrow.keys import partitions_of
+from task_assignor.runtime.arrow.times import order_of_times
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.storage import Data, Seal, Storage, as_arrow
 from task_assignor.runtime.storage.disk import disk_errors, warn
@@ -503,8 +504,7 @@ def _pieces(
     rows = reencoded(fit_to_schema(rows, spec.schema, f"topic {spec.name}", optional))
     partition = partitions_of(rows, spec.key, spec.partitions)
     if sort and spec.timestamp is not None:
-        time = timestamps_in_ms(rows.column(spec.timestamp)).to_numpy()
-        order = np.lexsort((time, partition))
+        order = np.lexsort((order_of_times(rows.column(spec.timestamp)), partition))
     else:
         order = np.argsort(partition, kind="stable")
     bounds = np.searchsorted(partition[order], np.arange(spec.partitions + 1))

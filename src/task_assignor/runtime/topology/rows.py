@@ -79,11 +79,23 @@ def kept(value: Any) -> Any:
 
 
 def inferred(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows with the columns that Arrow finds."""
+    """The rows with the columns that Arrow finds.
+
+    Raises:
+        ValueError: of a column it finds none.
+    """
     names = dict.fromkeys(name for row in rows for name in row)
     _check_are_texts(names)
     _check_has_columns(names)
-    return pa.table({name: _array_of([row.get(name) for row in rows]) for name in names})
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = _array_of([row.get(name) for row in rows])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(
+                f"the column {name!r} of a row has a type only if its output declares it: {failure(error)}"
+            ) from error
+    return pa.table(columns)
 
 
 def _array_of(values: list[Any]) -> pa.Array:
