@@ -127,7 +127,7 @@ class FolderClaim:
         committed = {name: schema for name, schema in outputs.items() if name not in self._topology.repartitions}
         if not storage.is_there(APPLICATION):
             check_is_new(self._layout)
-            new = msgspec.structs.replace(description.with_outputs(committed), starts=self._starts())
+            new = self._beginning(description, committed)
             with suppress(FileExistsError):
                 storage.put_if_absent(APPLICATION, as_document(new))
                 return new
@@ -139,6 +139,10 @@ class FolderClaim:
             )
         before = self._with_place(self._with_columns(found, committed))
         changed = differences(with_allowed_changes(before.identity, identity, self._topology, outputs), identity)
+        if changed and self._nothing_is_committed():
+            new = self._beginning(description, committed)
+            storage.put(APPLICATION, as_document(new))
+            return new
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
@@ -173,6 +177,18 @@ class FolderClaim:
                 }
         given = {name: None if files.topic(name) else output_schema(self._layout.run_dir, name) for name in undeclared}
         return msgspec.structs.replace(run.with_outputs(given), identity=identity)
+
+    def _beginning(self, run: RunDescription, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
+        return msgspec.structs.replace(run.with_outputs(outputs), starts=self._starts())
+
+    def _nothing_is_committed(self) -> bool:
+        """Whether the run has not got to its first batch, as one whose processor raises at once, and nobody else can have it."""
+        if is_url(self._layout.storage.address) or not isinstance(self._topics_at, FolderTopics):
+            return False
+        with suppress(CommitLogException):  # whoever opens the log says what is wrong
+            log = CommitLog(self._layout.run_dir)
+            return log.checkpoint().number < 0 and not any(one.tasks or one.markers for one in log.records())
+        return False
 
     def _check_letters(self, run: RunDescription) -> None:
         """An output for records that are left out may come back, but with the same tasks: its files are named by partition and batch.
