@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 
@@ -42,6 +43,7 @@ from task_assignor.runtime.topics.fetched import Unreadable
 from task_assignor.runtime.topology.bad_records import DEAD_LETTER_SCHEMA, LeftOut, as_json, letters_of
 from task_assignor.sdk import TaskId
 from tests.runtime.support import application
+from tests.runtime.thread_clients import ThreadLauncher
 
 ROWS = pa.table({"key": [1, 1, 1, 1, 1, 1], "at": [10, 20, 30, 40, 50, 60], "price": [5, 0, 2, None, 4, 0]})
 SHARES = pa.schema([("share", pa.int8())])
@@ -381,8 +383,6 @@ def test_the_setting_is_checked_and_its_output_is_declared() -> None:
     sub = _sub(Shares, ["out"], bad_records=letters, late_records=letters)
     assert [output.name for output in sub.outputs] == ["out", "letters"]
     assert sub.dead_letters == ("letters",)
-    import attrs
-
     assert attrs.evolve(sub, name="again").outputs == sub.outputs
     with pytest.raises(TopologyException, match=r"'shares': bad_records \('ignore'\) must be 'stop', 'skip' or DeadL"):
         _sub(Shares, bad_records="ignore")  # type: ignore[arg-type]
@@ -438,6 +438,35 @@ def test_outputs_for_bad_records_come_and_go(tmp_path: Path) -> None:
     assert offsets == {"one": [1, 3, 5, 19, 21, 23], "two": [13, 15, 17]}
     with pytest.raises(CommitLogException, match="outputs, shares: was null, is gone"):
         application(tmp_path, Topology(_sub(OneOutput, bad_records="skip")), clients=1).run()
+
+
+def test_an_output_for_bad_records_stays_with_its_tasks(tmp_path: Path) -> None:
+    """Files of batches with equal numbers became one file of one name, and the rows of one task were lost."""
+    subs = [
+        SubTopology(name, "payments" if name == "paid" else "orders", OneOutput, outputs=[name])
+        for name in ("ordered", "again", "paid")
+    ]
+
+    def run(owner: str, letters: str, commits: int = 256) -> None:
+        policies: list[LeftOut] = [DeadLetters(letters) if sub.name == owner else "skip" for sub in subs]
+        topology = Topology([attrs.evolve(sub, bad_records=one) for sub, one in zip(subs, policies, strict=True)])
+        options = RuntimeOptions(max_batch_rows=3, checkpoint_every_commits=commits)
+        application(tmp_path, topology, clients=1, options=options, launcher=ThreadLauncher()).run()
+
+    for name in ("orders", "payments"):
+        rows = ROWS if name == "orders" else ROWS.slice(0, 0)
+        write_topic(tmp_path / "topics", name, rows, partitions=1, key=["key"], timestamp="at")
+    run("ordered", "letters")
+    append_topic(tmp_path / "topics", "payments", ROWS)
+    with pytest.raises(
+        CommitLogException, match=r"'letters' for records that 'paid' leaves out: .* of 'ordered, again'"
+    ):
+        run("paid", "letters")
+    run("paid", "others", 8)
+    append_topic(tmp_path / "topics", "orders", ROWS)
+    run("again", "letters")
+    offsets = {name: read_output(tmp_path / "run", name).column("offset").to_pylist() for name in ("letters", "others")}
+    assert offsets == {"letters": [1, 3, 5, 7, 9, 11], "others": [1, 3, 5]}
 
 
 def test_the_log_tells_of_many_records_once_a_minute(

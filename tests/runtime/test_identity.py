@@ -30,6 +30,7 @@ from task_assignor.runtime import (
     Output,
     Processor,
     ProcessorException,
+    RecordProcessor,
     RunResult,
     RuntimeOptions,
     StreamTableJoin,
@@ -56,9 +57,11 @@ from tests.runtime.support import (
     change_description,
     description,
     join_topology,
+    settings,
     stream,
     write_streams,
 )
+from tests.runtime.thread_clients import ThreadLauncher
 
 KEY, VALUE = pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())])
 
@@ -476,6 +479,39 @@ def test_a_changed_run_is_refused_before_anything_starts(tmp_path: Path) -> None
     shutil.rmtree(root / "left")
     (root / "copy").rename(root / "left")
     assert application(tmp_path, join(), clients=1).run().rows_in == 0
+
+
+class _Mistaken(RecordProcessor):
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> None:
+        context.key_value_store("last").put(record["key"], {"value": 1})
+        raise ZeroDivisionError
+
+
+class _Mended(RecordProcessor):
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> list[Mapping[str, Any]]:
+        context.key_value_store("last").put(str(record["key"]), {"value": record["at"]})
+        return [record]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_before_anything_is_committed_a_run_becomes_another_one(tmp_path: Path, on_disk: bool) -> None:
+    """Who mends what the first record has shown was told that what was committed does not fit, and to take another folder."""
+    write_streams(tmp_path / "topics", rows=20, keys=3)
+    value, config = pa.schema({"value": pa.int64()}), settings(state_dir=str(tmp_path / "state"))
+
+    def run(processor: type[RecordProcessor], key: pa.DataType, output: str) -> RunResult:
+        store = KeyValueStoreSpec("last", pa.schema({"key": key}), value, on_disk=on_disk)
+        topology = Topology(SubTopology("all", "left", processor, [store], [output]))
+        return application(tmp_path, topology, config=config, clients=1, launcher=ThreadLauncher()).run()
+
+    for _ in range(2):
+        with pytest.raises(ProcessorException, match="ZeroDivisionError"):
+            run(_Mistaken, pa.int64(), "first")
+    assert run(_Mended, pa.string(), "second").table("second").num_rows == 20
+    with pytest.raises(CommitLogException, match="has no output 'first'; its outputs: second"):
+        read_output(tmp_path / "run", "first")
+    with pytest.raises(CommitLogException, match="outputs, third: is null, was not there"):
+        run(_Mended, pa.string(), "third")
 
 
 def test_a_topic_that_is_written_anew_during_a_run_is_noticed(tmp_path: Path) -> None:

@@ -64,6 +64,15 @@ def test_a_topic_gains_a_column(tmp_path: Path) -> None:
     assert append_topic(tmp_path, "t", WIDE.slice(0, 1), add_columns=True).spec.schema == WIDE.schema
 
 
+def test_a_topic_gains_a_column_before_there_are_rows_with_it(tmp_path: Path) -> None:
+    write_topic(tmp_path, "t", ROWS, partitions=2, key=["key"])
+    assert append_topic(tmp_path, "t", WIDE.slice(0, 0), add_columns=True).spec.schema == WIDE.schema
+    assert append_topic(tmp_path, "t", WIDE.slice(0, 0), add_columns=True).version == 1, "nothing is new"
+    append_topic(tmp_path, "t", WIDE)
+    topic = Topic.open(tmp_path, "t")
+    assert numbers_of(topic) == sorted([*range(40)] * 2)
+
+
 def test_columns_that_come_at_the_same_time_are_all_there(tmp_path: Path) -> None:
     write_topic(tmp_path, "t", ROWS.slice(0, 0), partitions=2, key=["key"])
 

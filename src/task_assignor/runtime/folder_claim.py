@@ -127,7 +127,7 @@ class FolderClaim:
         committed = {name: schema for name, schema in outputs.items() if name not in self._topology.repartitions}
         if not storage.is_there(APPLICATION):
             check_is_new(self._layout)
-            new = msgspec.structs.replace(description.with_outputs(committed), starts=self._starts())
+            new = self._beginning(description, committed)
             with suppress(FileExistsError):
                 storage.put_if_absent(APPLICATION, as_document(new))
                 return new
@@ -139,12 +139,17 @@ class FolderClaim:
             )
         before = self._with_place(self._with_columns(found, committed))
         changed = differences(with_allowed_changes(before.identity, identity, self._topology, outputs), identity)
+        if changed and self._nothing_is_committed():
+            new = self._beginning(description, committed)
+            storage.put(APPLICATION, as_document(new))
+            return new
         if changed:
             raise CommitLogException(
                 f"The run in {self._layout.run_dir} cannot go on, since what was committed does not fit any more. "
                 f"What differs - {'; '.join(changed)}.{hints(changed)} Maybe use another run_dir, which computes everything anew "
                 "(where outputs are topics of Kafka, with another application.id), or go back to what it was."
             )
+        self._check_letters(found)
         # Of runs that were killed as they began.
         storage.delete_unfinished([APPLICATION])
         now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
@@ -172,6 +177,44 @@ class FolderClaim:
                 }
         given = {name: None if files.topic(name) else output_schema(self._layout.run_dir, name) for name in undeclared}
         return msgspec.structs.replace(run.with_outputs(given), identity=identity)
+
+    def _beginning(self, run: RunDescription, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
+        return msgspec.structs.replace(run.with_outputs(outputs), starts=self._starts())
+
+    def _nothing_is_committed(self) -> bool:
+        """Whether the run has not got to its first batch, as one whose processor raises at once, and nobody else can have it."""
+        if is_url(self._layout.storage.address) or not isinstance(self._topics_at, FolderTopics):
+            return False
+        with suppress(CommitLogException):  # whoever opens the log says what is wrong
+            log = CommitLog(self._layout.run_dir)
+            return log.checkpoint().number < 0 and not any(one.tasks or one.markers for one in log.records())
+        return False
+
+    def _check_letters(self, run: RunDescription) -> None:
+        """An output for records that are left out may come back, but with the same tasks: its files are named by partition and batch.
+
+        Raises:
+            CommitLogException: it has rows of other tasks, or they cannot be looked up.
+        """
+        before = run.identity["sub-topologies"]
+        back = [
+            (name, sub)
+            for sub in self._topology.sub_topologies
+            for name in sub.dead_letters
+            if name in run.outputs and name not in before[sub.name]["outputs"]
+        ]
+        if not back:
+            return
+        log = CommitLog(self._layout.run_dir)
+        log.columns()  # sets a torn record aside
+        files = log.output_files()
+        for name, sub in back:
+            for found in map(self._topology.of_task, {file.task for file in files.of(name)}):
+                if sub not in found.nodes:
+                    raise CommitLogException(
+                        f"The run in {self._layout.run_dir} cannot go on with the output {name!r} for records that {sub.name!r} leaves "
+                        f"out: it has records that tasks of {found.name!r} have left out. Maybe give it another name."
+                    )
 
     @property
     def _has_results(self) -> bool:

@@ -242,13 +242,14 @@ class TopicBuilder:
         mine = {segment.file: segment.name(self.spec.name) for partition in files for segment in partition}
 
         def following(topic: Topic) -> TopicVersion | None:
-            if mine.keys() <= topic.now.names_since(self.storage, self.since):
+            # Somebody else may have added columns meanwhile.
+            grown = _with_columns(topic.spec, self.spec.schema)
+            if grown == topic.spec and mine.keys() <= topic.now.names_since(self.storage, self.since):
                 return None
             if topic.version > self.since and not all(map(self.storage.is_there, mine.values())):
                 # They have counted, and are deleted since (`delete_records`): nobody names them any more.
                 return None
-            # Somebody else may have added columns meanwhile.
-            return topic.now.with_files(files, _with_columns(topic.spec, self.spec.schema))
+            return topic.now.with_files(files, grown)
 
         try:
             return change_topic(self.root, self.spec.name, topic_id, following)
