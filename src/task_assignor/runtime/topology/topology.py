@@ -337,7 +337,7 @@ class Topology:
                             "update: a row that goes has another one than when it came. Maybe write the table with a second column of the time."
                         )
 
-    @property
+    @cached_property
     def derived_streams(self) -> dict[str, DerivedStream]:
         """The derived streams and tables, by name."""
         return {one.name: one for one in self.derived}
@@ -358,13 +358,13 @@ class Topology:
         read = {topic for found in self.processor_topologies for topic in found.sources}
         return tuple(sorted(read - set(self.repartitions)))
 
-    @property
+    @cached_property
     def repartitions(self) -> dict[str, Repartitioned]:
         """The repartition topics, by name."""
         outputs = (output for sub in self.sub_topologies for output in sub.outputs)
         return {output.name: output for output in outputs if isinstance(output, Repartitioned)}
 
-    @property
+    @cached_property
     def writers(self) -> dict[str, tuple[str | None, int]]:
         """Repartition topic -> named topology and number of the sub-topology that writes it."""
         return {

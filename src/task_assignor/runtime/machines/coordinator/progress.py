@@ -114,10 +114,10 @@ class Progress:
         feeds = {topic: read.get(writer, []) for topic, writer in self._repartitions.writers.items()}
         self.feeds = {topic: feeds[topic] for topic in TopologicalSorter(feeds).static_order() if topic in feeds}
         last = {_sub_topology(task): task.partition for task in self._tasks}
-        self._remaining: dict[SubTopologyId, npt.NDArray[np.int64]] = {
-            number: np.zeros(partition + 1, np.int64) for number, partition in last.items()
-        }
-        """Sub-topology -> (tasks,) source rows that do not count yet."""
+        bounds = np.cumsum([0, *(partition + 1 for partition in last.values())])
+        self._all_remaining: npt.NDArray[np.int64] = np.zeros(bounds[-1], np.int64)
+        self._remaining = dict(zip(last, np.split(self._all_remaining, bounds[1:-1]), strict=False))
+        """Sub-topology -> (tasks,) source rows that do not count yet: parts of those of all."""
         for task, found in self._tasks.items():
             for topic, offset in found.offsets.items():
                 self._remaining[_sub_topology(task)][task.partition] += self._ends[topic][task.partition] - offset
@@ -294,7 +294,7 @@ class Progress:
 
     def remaining_rows(self) -> int:
         """Source rows that do not count yet."""
-        return int(sum(rows.sum() for rows in self._remaining.values()))
+        return int(self._all_remaining.sum())
 
     @property
     def is_complete(self) -> bool:
