@@ -320,6 +320,16 @@ def test_functions_are_not_given_tables_without_rows(tmp_path: Path) -> None:
     assert [what for what in found if what[0] == "s"] == ["s3"]
 
 
+def test_what_several_read_is_made_once(tmp_path: Path) -> None:
+    calls: list[pa.Table] = []
+    first = DerivedStream("s", "x", filter=lambda rows: [calls.append(rows) is None] * len(rows))  # type: ignore[func-returns-value]
+    later = DerivedStream("later", first, filter=even)
+    run_task(
+        tmp_path, Topology([told(Told, "s"), told(ToldToo, "later")], derived=[first, later]), {"x": [1, 2, 3]}, [2]
+    )
+    assert [len(rows) for rows in calls] == [2, 1]
+
+
 def test_keys_and_times_may_come_back_in_other_types_of_the_same_values() -> None:
     """As polars gives them."""
     schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("ms")), ("n", pa.int64())])

@@ -232,7 +232,8 @@ def _source(
 def _values(where: str, spec: TopicSpec, columns: tuple[str, ...] | None) -> list[str]:
     if columns is None:
         columns = tuple(spec.schema.names)
-    unknown = [column for column in columns if column not in spec.schema.names]
+    known = {*spec.schema.names}
+    unknown = [column for column in columns if column not in known]
     if unknown:
         raise TopologyException(
             f"{where}: the topic {spec.name!r} has no columns {unknown}; it has {spec.schema.names}."

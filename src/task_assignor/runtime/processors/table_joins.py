@@ -241,6 +241,7 @@ class _Lookup(Processor):
         self._factory = factory
         self._how = how
         self._stream, self._table = factory.columns
+        self._schema = factory.output_schema(factory.planned)
 
     def init(self, context: TaskContext) -> None:
         """Take the store."""
@@ -267,10 +268,7 @@ class _Lookup(Processor):
             found = taken(known, pa.array(np.cumsum(has_key) - 1, mask=~has_key))
             there = np.zeros(len(has_key), bool)
             there[has_key] = are_there
-        result = pa.table(
-            [*keys.columns, *values.columns, *found.columns],
-            schema=self._factory.output_schema(self._factory.planned),
-        )
+        result = pa.table([*keys.columns, *values.columns, *found.columns], schema=self._schema)
         made_of = np.arange(len(there)) if self._how == "left" else np.flatnonzero(there)
         return context.made(
             result if self._how == "left" else result.filter(pa.array(there)), self._stream.topic, made_of
@@ -284,6 +282,7 @@ class _Pairs(Processor):
         self._factory = factory
         self._how = how
         self._sides = factory.columns
+        self._schema = factory.output_schema(factory.planned)
 
     def init(self, context: TaskContext) -> None:
         """Take the stores."""
@@ -304,7 +303,7 @@ class _Pairs(Processor):
         visible = pa.array(rows, mask=~now[rows])
         columns = taken(moments.keys, pa.array(rows)).columns
         columns += [column for values in moments.values for column in taken(values, visible).columns]
-        return pa.table(columns, schema=self._factory.output_schema(self._factory.planned))
+        return pa.table(columns, schema=self._schema)
 
     def _counts(self, there: Sequence[BoolArray]) -> BoolArray:
         left, right = there

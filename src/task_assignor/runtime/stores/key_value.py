@@ -244,10 +244,9 @@ class KeyValueStore(Store):
                 may be.
         """
         self._check_is_table(rows)
+        own, given = {*self._schema.names}, {*rows.schema.names}
         try:
-            check_holds(
-                rows.select([place for place, name in enumerate(rows.schema.names) if name in self._schema.names])
-            )
+            check_holds(rows.select([place for place, name in enumerate(rows.schema.names) if name in own]))
         except ValueError as error:
             # Else who reads it later would find it, on every client.
             raise StoreException(f"Of the rows for the store {self.name} {error}.") from error
@@ -255,7 +254,7 @@ class KeyValueStore(Store):
         if self._single and valid(rows.column(self._spec.key.names[0])) is not None:
             raise self._null_key()
         for name in self._never_null:
-            if name in rows.schema.names and valid(rows.column(name)) is not None:
+            if name in given and valid(rows.column(name)) is not None:
                 raise self._no_value(name)
         self._recent.put(dict(zip(keys, self._values_of(rows), strict=True)))
         self._changed.update(dict.fromkeys(keys))
@@ -532,7 +531,7 @@ class KeyValueStore(Store):
         return encoded
 
     def _column(self, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-        if (count := rows.schema.names.count(field.name)) != 1:
+        if (count := len(rows.schema.get_all_field_indices(field.name))) != 1:
             raise StoreException(
                 f"Rows for the store {self.name} have {'two columns' if count else 'no column'} {field.name!r}; they have {rows.schema.names}."
             )

@@ -34,7 +34,7 @@ from task_assignor.runtime.tasks.task_input import TaskInput
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.runtime.topics.writing import fit_to_schema
 from task_assignor.runtime.topology.context import TaskContext
-from task_assignor.runtime.topology.derived import DerivedStream, with_kept_columns
+from task_assignor.runtime.topology.derived import DerivedStream, Known, with_kept_columns
 from task_assignor.runtime.topology.processor import NOT_OF_A_RECORD, Processor
 from task_assignor.runtime.topology.sub_topology import (
     Repartitioned,
@@ -87,6 +87,10 @@ class TaskProcessors:
             self._nodes.append(_Node(application_id, task, node, topology, specs, stores))
             specs |= self._nodes[-1].forwards
         self._current = self._nodes[0]
+        read = [topology.derived[name] for node in topology.nodes for name in node.sources if name in topology.derived]
+        uses = Counter(id(one) for stream in read for one in stream.lineage)
+        self._shared = [stream for stream, count in uses.items() if count > 1]
+        """Derived streams whose rows are asked for more than once, by others that are made of them or by several processors."""
 
     def is_due(self) -> bool:
         """Something may be due by the clock. Asked by the client's own thread, also while a job runs."""
@@ -147,10 +151,11 @@ class TaskProcessors:
     def _run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
         outputs: dict[str, pa.Table] = {}
         counters: Counter[str] = Counter()
+        known: Known = dict.fromkeys(self._shared)
         # None sees anything of the others but what is forwarded to it, so each has its batch cut by its own schedules.
         for node in self._nodes:
             self._current = node
-            tables, forwarded, counts = node.run(order, batch)
+            tables, forwarded, counts = node.run(order, batch, known)
             batch = attrs.evolve(batch, derived={**batch.derived, **forwarded})
             outputs |= {name: self._fit(name, found) for name, found in tables.items() if any(map(len, found))}
             counters.update(counts)
@@ -247,9 +252,9 @@ class _Node:
         return bool(self.context.due_by_clock(_elapsed_ms()))
 
     def run(
-        self, order: TaskOrder, batch: TaskInput
+        self, order: TaskOrder, batch: TaskInput, known: Known
     ) -> tuple[dict[str, list[pa.Table]], dict[str, _Made], dict[str, int]]:
-        """Process its rows of a batch; gives those of its outputs, what it forwards, and its counters."""
+        """Process its rows of a batch, adds to what is known of derived streams; gives those of its outputs, what it forwards, and its counters."""
         step()
         self.failed = None
         if self._processor is None:
@@ -275,7 +280,7 @@ class _Node:
             self.context.leave_out_unreadable(topic, batch.unreadable.get(topic, ()))
         if self._roots:
             forwarded = {name: batch.derived[name] for name in self._roots if name not in self._derived}
-            made = {name: self._made(one, batch) for name, one in self._derived.items()}
+            made = {name: self._made(one, batch, known) for name, one in self._derived.items()}
             batch = attrs.evolve(batch, derived={**forwarded, **made})
         self.context.punctuate_by_clock(_elapsed_ms(), round(time.time() * 1_000))
         for part in batch.parts(order.base.stream_time, self.context.schedules):
@@ -341,14 +346,14 @@ class _Node:
     def _own(self, by_topic: Mapping[str, T]) -> dict[str, T]:
         return {name: by_topic[name if name in by_topic else self._roots[name]] for name in self.node.sources}
 
-    def _made(self, stream: DerivedStream, batch: TaskInput) -> _Made:
+    def _made(self, stream: DerivedStream, batch: TaskInput, known: Known) -> _Made:
         """A derived stream of a batch."""
         topic, at, rows = batch.of(stream.root)
         specs = self._specs[stream.name]
         good: Int64Array = np.arange(rows.num_rows)
         self.failed = stream
         try:
-            places, made = stream.rows_of(rows, specs)
+            places, made = stream.rows_of(rows, specs, known)
         except _NOT_OF_A_ROW:
             raise
         except Exception as error:

@@ -174,8 +174,8 @@ class TopicSpec:
         Raises:
             TopicException: it has no such columns.
         """
-        names = names_of(columns)
-        strange = [name for name in names if not isinstance(name, str) or name not in self.schema.names]
+        names, known = names_of(columns), {*self.schema.names}
+        strange = [name for name in names if not isinstance(name, str) or name not in known]
         if strange:
             raise TopicException(f"Topic {self.name} has no columns {shown(strange)}; it has {self.schema.names}.")
         return names

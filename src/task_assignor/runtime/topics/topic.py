@@ -418,10 +418,10 @@ class Topic:
         schema = self.spec.schema
         if table.schema.equals(schema):
             return table
-        whole = self._version.spec.schema
+        whole, seen = self._version.spec.schema, {*schema.names}
         first = whole.names[: self._version.first_columns]
         if not set(first) <= set(table.schema.names) or any(
-            field.name in schema.names and not field.equals(schema.field(field.name)) for field in table.schema
+            field.name in seen and not field.equals(schema.field(field.name)) for field in table.schema
         ):
             place = self._storage.locate(segment.name(self.spec.name))
             raise CorruptLogException(
@@ -432,7 +432,7 @@ class Topic:
                 segment.base,
                 place,
             )
-        return padded(table.select([name for name in table.schema.names if name in schema.names]), schema).cast(schema)
+        return padded(table.select([name for name in table.schema.names if name in seen]), schema).cast(schema)
 
     def _check_follows(self, segment: Segment, expected: int) -> None:
         if segment.base != expected:

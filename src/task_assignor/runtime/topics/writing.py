@@ -309,11 +309,11 @@ def _with_columns(spec: TopicSpec, fields: Iterable[pa.Field]) -> TopicSpec:
     Raises:
         TopicException: a column is there with another type, or cannot be null in older rows.
     """
-    schema = spec.schema
+    schema, names = spec.schema, {*spec.schema.names}
     fields = list(fields) if isinstance(fields, Iterable) else [fields]
     for field in fields:
         check_kind("new column", field, pa.Field, TopicException, f" of topic {spec.name}")
-        if field.name in schema.names:
+        if field.name in names:
             known = schema.field(field.name)
             if known.type != field.type:
                 raise TopicException(
@@ -328,6 +328,7 @@ def _with_columns(spec: TopicSpec, fields: Iterable[pa.Field]) -> TopicSpec:
             )
         else:
             schema = schema.append(field.remove_metadata())
+            names.add(field.name)
     return attrs.evolve(spec, schema=schema)
 
 
@@ -346,7 +347,8 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema, what: str, optional: Colle
     table = padded(
         table, pa.schema([*table.schema, *(schema.field(x) for x in optional if x not in table.schema.names)])
     )
-    missing = [name for name in schema.names if name not in table.schema.names]
+    there = {*table.schema.names}
+    missing = [name for name in schema.names if name not in there]
     if missing:
         raise TopicException(f"The rows for {what} have no columns {missing}; they have {table.schema.names}.")
     columns = []
@@ -496,7 +498,8 @@ def _pieces(
     spec: TopicSpec, optional: Collection[str], ends: list[int], rows: pa.Table, sort: bool, segment_rows: int
 ) -> Iterator[tuple[int, int, pa.Table]]:
     """Cut a table into files: partition, row, table of each; moves the ends of the partitions on."""
-    strange = [name for name in rows.schema.names if name not in spec.schema.names]
+    known = {*spec.schema.names}
+    strange = [name for name in rows.schema.names if name not in known]
     if strange:
         raise TopicException(
             f"The rows for topic {spec.name!r} have columns {strange}, which it does not have; its columns are "

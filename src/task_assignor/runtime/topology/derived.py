@@ -21,6 +21,8 @@ from task_assignor.sdk.text import counted, shown
 
 Predicate: TypeAlias = Callable[[pa.Table], Any] | Expression
 """Gives of each row of a table whether it is kept: booleans, as pyarrow or numpy have them; null: it is not. Or an expression of Arrow."""
+Known: TypeAlias = dict[int, tuple[Int64Array, pa.Table] | None]
+"""`id` of a derived stream -> the places of the rows of its topic that it keeps, and what becomes of them; None: not known yet."""
 _PLACE: Final = own("place")
 
 
@@ -136,12 +138,15 @@ class DerivedStream:
             specs.append(one._after(specs[-1]))  # noqa: SLF001 - of its own kind
         return tuple(specs)
 
-    def rows_of(self, rows: pa.Table, specs: tuple[TopicSpec, ...]) -> tuple[Int64Array, pa.Table]:
+    def rows_of(
+        self, rows: pa.Table, specs: tuple[TopicSpec, ...], known: Known | None = None
+    ) -> tuple[Int64Array, pa.Table]:
         """What becomes of rows of its topic.
 
         Args:
             rows: the rows.
             specs: `specs_of` the topic.
+            known: what has become of the same rows in streams that are asked for more than once, as far as it is known; it is added to.
 
         Returns:
             (N,) the places of the rows that are kept, and the N rows.
@@ -150,10 +155,16 @@ class DerivedStream:
             Exception: whatever the functions raise.
             TopologyException: what they give are not as many rows, have other keys, or do not fit the schema.
         """
+        known = {} if known is None else known
         places: Int64Array = np.arange(rows.num_rows)
         for one, before, after in zip(self.lineage, specs[:-1], specs[1:], strict=True):
-            kept, rows = one._step(rows, before, after)  # noqa: SLF001
-            places = places[kept]
+            found = known.get(id(one))
+            if found is None:
+                kept, made = one._step(rows, before, after)  # noqa: SLF001
+                found = places[kept], made
+                if id(one) in known:
+                    known[id(one)] = found
+            places, rows = found
         return places, rows
 
     def _after(self, topic: TopicSpec) -> TopicSpec:

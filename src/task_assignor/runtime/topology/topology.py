@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -62,25 +64,31 @@ class ProcessorTopology:
     def _sources(self) -> tuple[str, ...]:
         # The order of each node that goes by it, as far as possible the first that is named first.
         named = [self.topics_of(node.sources) for node in self.nodes]
-        left = list(dict.fromkeys(topic for topics in named for topic in topics))
-        orders = [
-            topics
-            for topics, node in zip(named, self.nodes, strict=True)
-            if not (is_ready_made(node.processor) and getattr(node.processor, "takes_any_order", False))
-        ]
-        order: list[str] = []
-        while left:
-            waits = {topic for topics in orders for topic in [one for one in topics if one in left][1:]}
-            ready = [source for source in left if source not in waits]
-            if not ready:
-                raise TopologyException(
-                    f"The sub-topologies {self.name} name the topics {left} that they read together in different orders, but of "
-                    "records with equal times a task sees those of the first one first. Maybe name them in one order, or write one "
-                    "under a second name."
-                )
-            order.append(ready[0])
-            left.remove(ready[0])
-        return tuple(order)
+        topics = list(dict.fromkeys(itertools.chain.from_iterable(named)))
+        places = {topic: place for place, topic in enumerate(topics)}
+        after: dict[str, list[str]] = {topic: [] for topic in topics}
+        waits = dict.fromkeys(topics, 0)
+        for order, node in zip(named, self.nodes, strict=True):
+            if not (is_ready_made(node.processor) and getattr(node.processor, "takes_any_order", False)):
+                for topic, follower in itertools.pairwise(order):
+                    after[topic].append(follower)
+                    waits[follower] += 1
+        ready = [place for place, topic in enumerate(topics) if not waits[topic]]
+        found: list[str] = []
+        while ready:
+            found.append(topics[heapq.heappop(ready)])
+            for follower in after[found[-1]]:
+                waits[follower] -= 1
+                if not waits[follower]:
+                    heapq.heappush(ready, places[follower])
+        if len(found) < len(topics):
+            left = [topic for topic in topics if waits[topic]]
+            raise TopologyException(
+                f"The sub-topologies {self.name} name the topics {left} that they read together in different orders, but of "
+                "records with equal times a task sees those of the first one first. Maybe name them in one order, or write one "
+                "under a second name."
+            )
+        return tuple(found)
 
     def __attrs_post_init__(self) -> None:
         for node in self.nodes:
@@ -329,7 +337,7 @@ class Topology:
                             "update: a row that goes has another one than when it came. Maybe write the table with a second column of the time."
                         )
 
-    @property
+    @cached_property
     def derived_streams(self) -> dict[str, DerivedStream]:
         """The derived streams and tables, by name."""
         return {one.name: one for one in self.derived}
@@ -350,13 +358,13 @@ class Topology:
         read = {topic for found in self.processor_topologies for topic in found.sources}
         return tuple(sorted(read - set(self.repartitions)))
 
-    @property
+    @cached_property
     def repartitions(self) -> dict[str, Repartitioned]:
         """The repartition topics, by name."""
         outputs = (output for sub in self.sub_topologies for output in sub.outputs)
         return {output.name: output for output in outputs if isinstance(output, Repartitioned)}
 
-    @property
+    @cached_property
     def writers(self) -> dict[str, tuple[str | None, int]]:
         """Repartition topic -> named topology and number of the sub-topology that writes it."""
         return {

@@ -75,10 +75,9 @@ class Markers:
 
     def take_reached(self, progress: Progress, now_ms: int) -> dict[Marker, MarkerReached]:
         """Those that are reached with the next commit, and the events that tell it. Everything that counts is committed."""
-        feeds = [*progress.feeds.items()] * len(progress.feeds)  # One may feed another.
         reached: dict[Marker, MarkerReached] = {}
         for name, wanted in list(self._wanted.items()):
-            for topic, read in feeds:
+            for topic, read in progress.feeds.items():
                 if topic not in wanted.goals and all(map(wanted.has_reached, read)):
                     wanted.aim(topic, progress)
             if all(map(wanted.has_reached, progress.topics)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Final
 
 import attrs
@@ -80,6 +81,7 @@ class Progress:
 
     Attributes:
         checkpoint: the commit from whose checkpoint the coordinator went on; -1: there was none.
+        feeds: topic that a sub-topology writes -> the topics that it reads. Those come first of which one is made by way of others.
     """
 
     def __init__(
@@ -106,11 +108,16 @@ class Progress:
         self.checkpoint = self._last_commit = -1
         self._batches = 0
         self._reader_of = {topic: _sub_topology(task) for task in self._tasks for topic in sources[task]}
+        read: dict[SubTopologyId, list[str]] = {}
+        for topic, reader in self._reader_of.items():
+            read.setdefault(reader, []).append(topic)
+        feeds = {topic: read.get(writer, []) for topic, writer in self._repartitions.writers.items()}
+        self.feeds = {topic: feeds[topic] for topic in TopologicalSorter(feeds).static_order() if topic in feeds}
         last = {_sub_topology(task): task.partition for task in self._tasks}
-        self._remaining: dict[SubTopologyId, npt.NDArray[np.int64]] = {
-            number: np.zeros(partition + 1, np.int64) for number, partition in last.items()
-        }
-        """Sub-topology -> (tasks,) source rows that do not count yet."""
+        bounds = np.cumsum([0, *(partition + 1 for partition in last.values())])
+        self._all_remaining: npt.NDArray[np.int64] = np.zeros(bounds[-1], np.int64)
+        self._remaining = dict(zip(last, np.split(self._all_remaining, bounds[1:-1]), strict=False))
+        """Sub-topology -> (tasks,) source rows that do not count yet: parts of those of all."""
         for task, found in self._tasks.items():
             for topic, offset in found.offsets.items():
                 self._remaining[_sub_topology(task)][task.partition] += self._ends[topic][task.partition] - offset
@@ -227,14 +234,6 @@ class Progress:
         """Those that no sub-topology writes."""
         return [topic for topic in self._ends if topic not in self._repartitions]
 
-    @property
-    def feeds(self) -> dict[str, list[str]]:
-        """Topic that a sub-topology writes -> the topics that it reads."""
-        return {
-            topic: [read for read, reader in self._reader_of.items() if reader == writer]
-            for topic, writer in self._repartitions.writers.items()
-        }
-
     def ends(self, topic: str) -> list[int]:
         """Per partition of a source the offset up to which there are rows."""
         return list(self._ends[topic])
@@ -295,7 +294,7 @@ class Progress:
 
     def remaining_rows(self) -> int:
         """Source rows that do not count yet."""
-        return int(sum(rows.sum() for rows in self._remaining.values()))
+        return int(self._all_remaining.sum())
 
     @property
     def is_complete(self) -> bool:
@@ -352,19 +351,6 @@ class Progress:
             self._fed.update(task for task, found in self._tasks.items() if complete.intersection(found.sources))
         return self._repartitions.take_unwanted()
 
-    def _are_busy(self, topic: str) -> npt.NDArray[np.bool_]:
-        """(tasks,) which of those that write a topic have more to read or to hear, or will have, since others write it."""
-        writer = self._repartitions.writers[topic]
-        busy: npt.NDArray[np.bool_] = self._remaining[writer] > 0
-        for found in self._repartitions.writers:
-            if self._reader_of.get(found) == writer:
-                busy = busy | self._are_busy(found).any()
-                if found in self._news:
-                    busy = busy | self._news.are_behind(found, self._repartitions.time(found))
-        if topic in self._repartitions.timed:
-            busy = busy | self._repartitions.are_held(topic, self._now_ms)
-        return busy
-
     def take_fed(self) -> list[TaskId]:
         """The tasks that may go on because of what others wrote, or will write no more."""
         fed, self._fed = self._fed, set()
@@ -372,18 +358,22 @@ class Progress:
 
     def _see_how_far_all_are(self) -> set[str]:
         """Those who write repartition topics; gives the topics that get no more rows unless sources grow: they have read everything."""
-        for topic in self._repartitions.timed:
-            self._repartitions.move_time(topic, self._are_busy(topic))
+        busy: dict[str, npt.NDArray[np.bool_]] = {}
         complete: set[str] = set()
-        # A writer may read what another one writes, so some become complete by others.
-        for _ in range(len(self._open_repartitions)):
-            waiting = {self._reader_of[topic] for topic in self._open_repartitions - complete}
-            writers = self._repartitions.writers
-            complete |= {
-                topic
-                for topic in self._open_repartitions
-                if not self._are_busy(topic).any() and writers[topic] not in waiting
-            }
+        for topic, read in self.feeds.items():
+            # Which of those that write it have more to read or to hear, or will have, since others write it.
+            are_busy: npt.NDArray[np.bool_] = self._remaining[self._repartitions.writers[topic]] > 0
+            for found in busy.keys() & read:
+                are_busy |= busy[found].any()
+                if found in self._news:
+                    are_busy |= self._news.are_behind(found, self._repartitions.time(found))
+            if topic in self._repartitions.timed:
+                are_busy |= self._repartitions.are_held(topic, self._now_ms)
+                self._repartitions.move_time(topic, are_busy)
+            busy[topic] = are_busy
+            if not are_busy.any() and complete.issuperset(self._open_repartitions.intersection(read)):
+                complete.add(topic)
+        complete &= self._open_repartitions
         self._open_repartitions -= complete
         return complete
 

@@ -177,6 +177,9 @@ class Repartitions:
         self._topics |= {topic: _Topic(len(ends), ends) for topic, ends in (elsewhere or {}).items()}
         are_told = are_awaited or news_every_ms is not None
         self._times = {topic: TopicTime(found, idle_ms, are_told=are_told) for topic, found in (timed or {}).items()}
+        self._timed_by: dict[SubTopologyId, list[str]] = {}
+        for topic in self._times:
+            self._timed_by.setdefault(self.writers[topic], []).append(topic)
         self._unwanted: list[str] = []
 
     def __contains__(self, topic: str) -> bool:
@@ -210,14 +213,13 @@ class Repartitions:
                     found.add(None, [max(end - known, 0) for known, end in zip(found.ends, routed.ends, strict=True)])
                 elif not found.add(routed.file, routed.rows):
                     self._unwanted.append(routed.file.path)
-            for topic, time in self._times.items():
-                if self.writers[topic] == (commit.task.topology_name, commit.task.subtopology):
-                    rows = commit.repartitions.get(topic)
-                    read = (commit.stream_time, min(commit.times.values(), default=None))
-                    times = None if rows is None else rows.times
-                    time.see(commit.task.partition, read, times, commit.to_come.get(topic))
-                    if commit.rows_in:
-                        time.read_rows(commit.task.partition, now_ms)
+            for topic in self._timed_by.get((commit.task.topology_name, commit.task.subtopology), ()):
+                time, rows = self._times[topic], commit.repartitions.get(topic)
+                read = (commit.stream_time, min(commit.times.values(), default=None))
+                times = None if rows is None else rows.times
+                time.see(commit.task.partition, read, times, commit.to_come.get(topic))
+                if commit.rows_in:
+                    time.read_rows(commit.task.partition, now_ms)
         return self.ends(grown)
 
     @property
@@ -276,6 +278,6 @@ class Repartitions:
         for topic, time in self._times.items():
             if topic in saved:
                 time.load(saved[topic].written)
-            for task, found in read.items():
-                if self.writers[topic] == (task.topology_name, task.subtopology):
-                    time.see(task.partition, found, None)
+        for task, found in read.items():
+            for topic in self._timed_by.get((task.topology_name, task.subtopology), ()):
+                self._times[topic].see(task.partition, found, None)
