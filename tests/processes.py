@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import IO, Final
 
 from task_assignor.runtime.shells.local import FORKED
 
+PYTHON: Final = shlex.quote(sys.executable)
+"""This Python in a line for a shell: a checkout may be in a folder whose name has a space."""
 _GUARD: Final = 'read -r _; kill -KILL "-$1"; [ -z "$2" ] || rm -rf "$2"'
 """Nobody writes to it: its standard input ends with the process that has the other end."""
 

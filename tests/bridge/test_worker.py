@@ -23,6 +23,7 @@ from task_assignor.sdk import ApplicationState, TaskAssignment
 from tests.bridge.conftest import hello, question
 from tests.bridge.streams import resident_bytes
 from tests.kafka.fixtures import wait_until
+from tests.processes import PYTHON
 
 BAD = """
 import logging, os, sys, threading
@@ -431,7 +432,7 @@ def test_what_the_command_cannot_do_is_told_with_exit_code_2(options: list[str],
 @pytest.mark.parametrize(("closed", "said"), [("<&-", "input cannot be read"), (">&-", "output cannot be written")])
 def test_streams_that_are_closed_are_one_error(closed: str, said: str) -> None:
     """It ended with 0 as if the application had, or with the traceback of a message that could not be logged."""
-    command = f"{sys.executable} -m task_assignor bridge serve {closed}"
+    command = f"{PYTHON} -m task_assignor bridge serve {closed}"
     done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=60, input="")
     assert done.returncode == 2
     assert re.fullmatch(rf"Error: [Ss]tandard {said}: it is closed\.\n", done.stderr)
@@ -439,7 +440,7 @@ def test_streams_that_are_closed_are_one_error(closed: str, said: str) -> None:
 
 def test_a_server_without_standard_error_serves(tmp_path: Path) -> None:
     """As one that an init script starts: it ended at once, with nobody to tell."""
-    command = f"exec {sys.executable} -m task_assignor bridge serve --listen unix:{tmp_path}/here 2>&-"
+    command = f"exec {PYTHON} -m task_assignor bridge serve --listen unix:{tmp_path}/here 2>&-"
     with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"python.task.assignor.address=unix:{tmp_path}/here\n"

@@ -18,6 +18,7 @@ import pytest
 from task_assignor.sdk import StreamsConfig, assignment_from_json, assignment_to_json, state_from_json, state_to_json
 from task_assignor.testing import a_client, a_state, stateful_tasks
 from tests.cli.conftest import Runner
+from tests.processes import PYTHON
 from tests.sdk.documents import changed, document
 from tests.vectors import FOLDER, vectors
 
@@ -500,7 +501,7 @@ def test_streams_that_are_closed_or_full_are_one_error(
 ) -> None:
     path = "-" if "<" in redirection else written("x.json", document())
     done = subprocess.run(
-        f"{sys.executable} -m task_assignor plan {path} -a sticky {arguments} {redirection}",
+        f"{PYTHON} -m task_assignor plan {path} -a sticky {arguments} {redirection}",
         shell=True,
         capture_output=True,
         text=True,
@@ -511,13 +512,13 @@ def test_streams_that_are_closed_or_full_are_one_error(
 
 def test_an_error_that_nobody_can_read_is_an_exit_code(tmp_path: Path) -> None:
     for redirection in ("2>&-", "2>/dev/full"):
-        command = f"{sys.executable} -m task_assignor plan missing.json -a sticky {redirection}"
+        command = f"{PYTHON} -m task_assignor plan missing.json -a sticky {redirection}"
         assert subprocess.run(command, shell=True, cwd=tmp_path, check=False).returncode == 2
 
 
 @pytest.mark.parametrize("arguments", ["--help", "plan --help", "--version"])
 def test_help_for_a_full_disk_is_one_error(arguments: str) -> None:
-    command = f"{sys.executable} -m task_assignor {arguments} > /dev/full"
+    command = f"{PYTHON} -m task_assignor {arguments} > /dev/full"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert re.fullmatch(r"Error: (The|Standard) output cannot be written: No space left on device.\n", done.stderr)
@@ -526,7 +527,7 @@ def test_help_for_a_full_disk_is_one_error(arguments: str) -> None:
 @pytest.mark.parametrize("arguments", ["--help", "plan -h"])
 def test_help_for_a_closed_output_is_one_error(arguments: str) -> None:
     """It ended with 0, as if somebody had read it."""
-    command = f"{sys.executable} -m task_assignor {arguments} >&-"
+    command = f"{PYTHON} -m task_assignor {arguments} >&-"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "Error: Standard output cannot be written: it is closed.\n")
 
@@ -544,7 +545,7 @@ def test_a_current_folder_that_was_deleted_does_no_harm(written: Written, tmp_pa
     path = written("x.json", document())
     gone = tmp_path / "gone"
     gone.mkdir()
-    command = f"cd {gone} && rmdir {gone} && {sys.executable} -m task_assignor plan {path} -a sticky --json"
+    command = f"cd {gone} && rmdir {gone} && {PYTHON} -m task_assignor plan {path} -a sticky --json"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -34,6 +34,7 @@ from task_assignor.spark import (
 from task_assignor.spark.session import _forward, _master_problems, _require_master
 from task_assignor.spark.shipping import _archive, sent_function
 from task_assignor.spark.where import read_bootstrap
+from tests.processes import PYTHON
 
 SOURCES = Path(__file__).parents[2] / "src"
 OWN_SPARK = pytest.mark.xdist_group("with_demo")  # as in test_demo: beside the Spark of all others
@@ -473,7 +474,7 @@ def test_a_session_that_ends_under_a_run_is_said_to_have(
 @OWN_SPARK
 def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one(tmp_path: Path) -> None:
     """As one that lost its master: until Python ended every session was one of Py4J's errors, with pages of Java's."""
-    (tmp_path / "python").write_text(f'#!/bin/sh\nOURS=yes exec {sys.executable} "$@"\n')
+    (tmp_path / "python").write_text(f'#!/bin/sh\nOURS=yes exec {PYTHON} "$@"\n')
     (tmp_path / "python").chmod(0o755)
     said, error = run_program(dict(os.environ), ENDED, str(tmp_path / "python"))
 
