@@ -20,6 +20,7 @@ from tests.processes import alive
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("streams")]
 SERVE = shlex.join([sys.executable, "-m", "task_assignor", "bridge", "serve"])
+SERVE_IN_QUOTES = f'"{sys.executable}" -m task_assignor bridge serve'
 NOBODY = "there-is-no-such-program"
 ROUNDS = 8
 FLOODS = """
@@ -131,7 +132,7 @@ def test_how_python_ended_is_said(java: str, tmp_path: Path) -> None:
 
 def test_what_is_printed_before_python_starts_is_no_length_of_an_answer(java: str, tmp_path: Path) -> None:
     """It begins with a digit: Python was still starting, for ever."""
-    said = rebalance(java, tmp_path, command=f"sh -c 'echo 2026-01-01 starts; exec {SERVE}'")
+    said = rebalance(java, tmp_path, command=f"sh -c 'echo 2026-01-01 starts; exec {SERVE_IN_QUOTES}'")
     assert said.count("what came is not a message of the bridge. Maybe what starts Python prints something") == ROUNDS
 
 
@@ -147,7 +148,7 @@ def test_what_an_assignor_has_started_ends_with_a_python_that_is_killed(java: st
 def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_there_is(
     java: str, tmp_path: Path
 ) -> None:
-    slow = f"sh -c 'sleep 3.5; exec {SERVE}'"
+    slow = f"sh -c 'sleep 3.5; exec {SERVE_IN_QUOTES}'"
     said = rebalance(java, tmp_path, command=slow, timeout_ms=6_000)
     assert "(Python has only just started)" in said or "(Python is still starting after 6000 ms)" in said
     assert "placed 100 tasks" in said

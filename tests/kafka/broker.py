@@ -78,6 +78,7 @@ class KafkaCluster:
         settings: more settings of all brokers, over those that make a small cluster quick.
         heap: heap of each broker, as `-Xmx` takes it.
         port: port of the first broker; 0: a free one.
+        version: release of the brokers; None: that of pom.xml.
 
     Raises:
         KafkaUnavailableError: there is no Java, or there are no jars.
@@ -92,10 +93,12 @@ class KafkaCluster:
         settings: Mapping[str, str] | None = None,
         heap: str = "256m",
         port: int = 0,
+        version: str | None = VERSION,
     ) -> None:
         self.racks = tuple(racks)
         self._settings = dict(settings or {})
         self._heap = heap
+        self._version = version
         self._port = port
         self._ports: list[int] = []
         self._brokers: list[Server] = []
@@ -200,7 +203,15 @@ class KafkaCluster:
 
     def _java(self, *arguments: str) -> list[str]:
         logging = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
-        return [java_command(), *JVM_OPTIONS, f"-Xmx{self._heap}", *logging, "-cp", class_path(VERSION), *arguments]
+        return [
+            java_command(),
+            *JVM_OPTIONS,
+            f"-Xmx{self._heap}",
+            *logging,
+            "-cp",
+            class_path(self._version),
+            *arguments,
+        ]
 
     def _launch(self, broker: int) -> Server:
         command = self._java("kafka.Kafka", str(self._properties(broker)))

@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
 def path_without_java(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with links to all commands of the PATH, except those of Java."""
     folder = tmp_path_factory.mktemp("bin")
-    for directory in os.environ["PATH"].split(os.pathsep):
+    for directory in filter(os.path.isdir, os.environ["PATH"].split(os.pathsep)):
         for command in Path(directory).glob("*"):
             link = folder / command.name
             if not command.name.startswith("java") and not link.is_symlink():

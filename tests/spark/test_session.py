@@ -270,7 +270,7 @@ def test_a_module_that_an_executor_lacks_is_told_with_what_to_do(
 
 def test_a_python_of_an_executor_that_lacks_what_is_needed_is_named() -> None:
     """Only the missing module was told, as where a session of the user runs the first `python3` of the path."""
-    said = r"No module named 'task_assignor\.far', in \S+ on .* Maybe install what task-assignor\[runtime\] .* PYSPARK_PYTHON"
+    said = r"No module named 'task_assignor\.far', in .+ on .* Maybe install what task-assignor\[runtime\] .* PYSPARK_PYTHON"
     with pytest.raises(ImportError, match=said):
         sent_function("task_assignor.far", "run")([b""])
 

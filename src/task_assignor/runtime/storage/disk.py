@@ -23,6 +23,7 @@ _FOR_A_WHILE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Said of a disk that is full or fails, or whose server is away: that passes, or somebody sees to it."""
 _NOT_WRITABLE: Final = (*_FOR_A_WHILE, errno.EROFS, errno.EACCES, errno.EPERM)
 _SHORT: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_MAYBE: Final = "Maybe "
 _MORE: Final = "allow for more memory and mappings (ulimit -v, vm.max_map_count) or more open files (ulimit -n)."
 
 
@@ -112,4 +113,6 @@ def disk_errors(kind: type[StreamsException], what: str, advice: str, for_a_whil
             advice = f"Maybe {_MORE}"
         elif for_a_while is not None and error.errno in _FOR_A_WHILE:
             advice = for_a_while
+        elif isinstance(error, PermissionError) and advice.startswith(_MAYBE):
+            advice = f"Maybe let this user read and write it, or {advice.removeprefix(_MAYBE)}"
         raise kind(f"{what}: {error}. {advice}") from error
