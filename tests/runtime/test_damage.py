@@ -378,6 +378,8 @@ def test_a_document_that_this_user_may_not_read_is_not_called_damaged(
 
     monkeypatch.setattr(LocalStorage, "open", may_read)
     error = _outcome(root)
+    for place in hidden:
+        place.chmod(0o700)
     assert isinstance(error, StreamsException)
     # Who is not root is told of the folder of a run that is not there for sure.
     told = rf"({told}( \S+)? cannot be read|The run folder {root}/run cannot be used)"
