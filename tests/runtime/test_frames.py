@@ -269,7 +269,8 @@ def test_a_store_that_does_not_answer_is_no_reason_to_take_another_folder() -> N
         (errno.ENOSPC, "What was committed before stays; run the application again when the disk can be written."),
         (errno.ESTALE, "What was committed before stays; run the application again when the disk can be written."),
         (errno.EMFILE, "Maybe allow for more memory and mappings (ulimit -v, vm.max_map_count) or more open files (ulimit -n)."),
-        (errno.EACCES, "Maybe use another run_dir."),
+        (errno.EACCES, "Maybe let this user read and write it, or use another run_dir."),
+        (errno.ENOTDIR, "Maybe use another run_dir."),
     ],
 )  # fmt: skip
 def test_a_run_folder_is_not_left_because_its_disk_is_full(number: int, advice: str) -> None:
