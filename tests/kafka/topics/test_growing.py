@@ -168,27 +168,47 @@ def delete_output(counting: Counting, *, is_made_anew: bool) -> None:
             write_records(counting.servers, counting.output, counting.rows)
 
 
-def test_a_run_ends_when_another_one_of_its_application_has_begun(
-    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_run_ends_when_another_one_of_its_application_has_begun_and_stays(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
     """Both waited for rows and knew nothing of each other; then each took the tasks away from the other, again and again."""
     monkeypatch.setattr("task_assignor.kafka.topics.log.CHECK_S", 0.2)
     counting = Counting(kafka_cluster, unique, rows=ROWS)
+    topics_settings = {"bootstrap.servers": counting.servers, "session.timeout.ms": 4_000}
+    first, other = (counting.application(tmp_path / name, topics_settings=topics_settings) for name in ("run", "other"))
     found: list[int] = []
-    other = threading.Thread(target=lambda: found.append(counting.run(tmp_path / "other").rows_found))
-    read = 0
+    rows = [0, 0]
 
-    def on_event(event: RunEvent) -> None:
-        nonlocal read
-        read += event.rows_in if isinstance(event, BatchesCommitted) else 0
-        if read == ROWS and other.ident is None:
-            other.start()
+    def run_other() -> None:
+        found.append(
+            other.run(
+                until="stopped" if stays else "available_now", on_event=lambda event: on_event(event, 1)
+            ).rows_found
+        )
+        if not stays:
+            counting.add(ROWS)
 
-    complaint = rf"Another run of the application '{counting.application_id}' has begun, with another run_dir"
-    with pytest.raises(CommitLogException, match=complaint):
-        counting.run(tmp_path / "run", until="stopped", on_event=on_event)
-    other.join()
-    assert found == [ROWS], "it has gone on where that one was"
+    thread = threading.Thread(target=run_other)
+
+    def on_event(event: RunEvent, of: int = 0) -> None:
+        rows[of] += event.rows_in if isinstance(event, BatchesCommitted) else 0
+        if rows == [ROWS, 0] and of == 0 and thread.ident is None:
+            thread.start()
+        if rows[0] == 2 * ROWS:
+            first.request_stop()
+
+    try:
+        if stays:
+            complaint = rf"Another run of the application '{counting.application_id}' has begun, with another run_dir"
+            with pytest.raises(CommitLogException, match=complaint):
+                first.run(until="stopped", on_event=on_event)
+        else:
+            assert first.run(until="stopped", on_event=on_event).rows_in == 2 * ROWS
+    finally:
+        other.request_stop()
+        thread.join()
+    assert stays or found == [ROWS], "it has gone on where that one was"
     counting.check()
 
 

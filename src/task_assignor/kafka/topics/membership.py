@@ -31,13 +31,16 @@ from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.tasks.results import Renewed
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.logs import logger_of
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import duration, failure
 
 _log = logger_of(__name__)
 INSTANCE: Final = "task-assignor"
 """`group.instance.id` of the driver."""
 _POLL_S: Final = 0.1
 _ENDS_S: Final = 2.0
+_LOOK_S: Final = 0.5
+_SESSIONS: Final = 2
+"""For so long has another one the place who is a run: who is none is not heard of again, and forgotten after a session."""
 _NEVER_MS: Final = 86_400_000
 _REFUSED: Final = {
     **NO_RIGHT,
@@ -46,6 +49,10 @@ _REFUSED: Final = {
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: "Maybe another application has this application.id: choose another one.",
 }
 """What brokers say however often they are asked -> advice."""
+
+
+class _LostPlaceError(Exception):
+    """Brokers call the member fenced, and nobody has its place."""
 
 
 @attrs.frozen
@@ -138,12 +145,8 @@ class Membership:
         member = self._member
         assert member is not None
         try:
-            self._heard(member.poll(seconds))
-        except CommitLogException:
-            # When brokers come back after a session, librdkafka has forgotten its member id, and may send a heartbeat without one: then
-            # they call it fenced, too.
-            if self._is_held_by_another():
-                raise
+            self._heard(member, seconds)
+        except _LostPlaceError:
             return self._renew([])
         if time.monotonic() - self._seen_at > self._connection.session_ms / 1000:
             # Those who have not heard of it for that long let clients commit nothing, who wait for another permit, and would for ever.
@@ -152,17 +155,21 @@ class Membership:
         # It loses the place when brokers have not heard of it for too long, and takes it again by itself.
         return self._take(member)
 
-    def _heard(self, message: Any) -> str:
-        """Of a member that has been polled: what is wrong, if something is.
+    def _heard(self, member: Any, seconds: float) -> str:
+        """Poll a member; what is wrong, if something is.
 
         Raises:
+            _LostPlaceError: it is no member any more, nor is anybody else.
             CommitLogException: another run is the member now.
             KafkaClusterException: brokers refuse it.
         """
+        message = member.poll(seconds)
         error = None if message is None else message.error()
         if error is None:
             return ""
         if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):  # noqa: SLF001
+            if not self._is_held_by_another():
+                raise _LostPlaceError
             # Who that is, brokers do not say: the place keeps the client.id of who had it first.
             raise CommitLogException(
                 f"Another run of the application {self._application_id!r} has begun, with another run_dir: each would take "
@@ -199,13 +206,31 @@ class Membership:
         return members
 
     def _is_held_by_another(self) -> bool:
-        """Whether another run has the place; where nobody has it any more, none does.
+        """Whether another run has the place, and keeps it.
+
+        Brokers may also mean this one. Where one of them is killed, the answer is lost that tells it what it is called now; and after a
+        session librdkafka may send a heartbeat that names nobody.
 
         Raises:
             KafkaClusterException: brokers do not answer for too long, or refuse.
         """
-        members = self._connection.ask(f"see who is the member of the group {self._application_id}", self._describe)
-        return any(each.group_instance_id == INSTANCE and each.member_id != self._member_id for each in members)
+        until = 0.0
+        while not self._is_over.is_set():
+            members = self._connection.ask(f"see who is the member of the group {self._application_id}", self._describe)
+            if all(each.group_instance_id != INSTANCE or each.member_id == self._member_id for each in members):
+                return False
+            if not until:
+                longest_ms = _SESSIONS * self._connection.session_ms
+                until = time.monotonic() + longest_ms / 1000
+                _log.warning(
+                    "Another member has the place of this run in the group %s. If it is there for %s, this run ends.",
+                    self._application_id,
+                    duration(longest_ms),
+                )
+            if time.monotonic() > until:
+                return True
+            self._is_over.wait(_LOOK_S)
+        return False
 
     def _holder(self) -> str:
         """Member id of who has the place, as far as brokers say it now; "": nobody, or they do not."""
@@ -222,16 +247,34 @@ class Membership:
             CommitLogException: another run has it.
             KafkaClusterException: brokers do not answer for too long, or refuse.
         """
+        while not self._is_over.is_set():
+            try:
+                return self._join(clients)
+            except _LostPlaceError:
+                self._leave()
+        # The next run may have it already.
+        return False
+
+    def _leave(self) -> None:
+        """Be no member. As a static one it keeps its place meanwhile."""
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+
+    def _join(self, clients: Sequence[str]) -> bool:
+        """Take the place once.
+
+        Raises:
+            _LostPlaceError: it was lost again, and nobody has it.
+        """
         what = f"become the member of the group {self._application_id}"
         patience = self._connection.patience(what)
         while self._member is not None and self._holder() not in ("", self._member_id, self._member.memberid()):
             # Either it hears of that with the next heartbeat, or it is the one, and does not know yet that it is back.
-            self._heard(self._member.poll(_POLL_S))
+            self._heard(self._member, _POLL_S)
             patience.check()
-        if self._member is not None:
-            # It would take its place back where brokers have not heard of it for too long. As a static member it keeps it meanwhile.
-            self._member.close()
-            self._member = None
+        # It would take its place back where brokers have not heard of it for too long.
+        self._leave()
         problem, joined = "", threading.Event()
 
         def assigned(consumer: Any, partitions: Any) -> None:  # noqa: ARG001 (a callback's)
@@ -254,9 +297,8 @@ class Membership:
         patience = self._connection.patience(what)
         while not joined.is_set():
             if self._is_over.is_set():
-                # The next run may have it already.
                 return False
-            problem = self._heard(member.poll(_POLL_S)) or problem
+            problem = self._heard(member, _POLL_S) or problem
             patience.check(problem)
         self._member, self._seen_at = member, time.monotonic()
         self._take(member)
