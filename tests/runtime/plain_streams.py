@@ -36,11 +36,13 @@ class Read:
         offset: that of the topic's record which it is, or is made of.
         newest: the newest time in that partition of the topic up to this record; NEVER in a repartition topic, in which nothing is
             late: the grace of its readers is at least the disorder.
+        stage: the record comes when all of the stages before is read.
     """
 
     row: Row
     offset: int
     newest: int
+    stage: int = 0
 
 
 @attrs.frozen
@@ -73,19 +75,20 @@ class Given:
             written, it is not determined which of the last windows are closed at the end of a run.
         made_of: of each row, where it can be forwarded, the record that it is made of.
         more: rows of its second output.
-        left_out: records that are bad or late: topic, offset (None in a repartition topic, where it is not certain) and reason.
+        left_out: records that are bad or late: topic, offset (None in a repartition topic, where it is not certain) and reason; and
+            the stage in which they come.
     """
 
     rows: list[Row] = attrs.field(factory=list)
     possible: list[Row] | None = None
     made_of: list[Read] = attrs.field(factory=list)
     more: list[Row] = attrs.field(factory=list)
-    left_out: list[Row] = attrs.field(factory=list)
+    left_out: list[tuple[Row, int]] = attrs.field(factory=list)
 
     def leave_out(self, source: Input, read: Read, reason: str) -> None:
         """A record is bad or late."""
         offset = None if source.is_repartitioned else read.offset
-        self.left_out.append({"topic": source.topic, "offset": offset, "reason": reason})
+        self.left_out.append(({"topic": source.topic, "offset": offset, "reason": reason}, read.stage))
 
 
 @attrs.frozen
@@ -135,12 +138,16 @@ class Expected:
 def in_time_order(sources: Mapping[str, Input], tables: Container[str] = ()) -> list[tuple[str, Read]]:
     """The rows of several sources as a task sees them, with the names of their sources.
 
-    Tables to their end first; then by time, where a row that is older than one before it comes as soon as that one has been; of equal
+    Stage by stage; tables to their end first; then by time, where a row that is older than one before it comes as soon as that one has been; of equal
     times the source that is named first; in each topic by offset.
     """
     topics = list(dict.fromkeys(source.topic for source in sources.values()))
     keyed = [
-        ((name not in tables, read.newest, topics.index(source.topic), read.offset, number, place), name, read)
+        (
+            (read.stage, name not in tables, read.newest, topics.index(source.topic), read.offset, number, place),
+            name,
+            read,
+        )
         for number, (name, source) in enumerate(sources.items())
         for place, read in enumerate(source.rows)
     ]
@@ -153,11 +160,35 @@ def key_of(columns: Iterable[str], row: Row) -> tuple[object, ...] | None:
     return None if None in values else tuple(map(canonical, values))
 
 
-def compute(steps: Iterable[Step], topics: Mapping[str, tuple[TopicSpec, pa.Table]]) -> dict[str, Expected]:
-    """What each output must have; steps come after those that they read."""
-    streams = {name: _read(spec, rows_of(rows), False) for name, (spec, rows) in topics.items()}
+@attrs.frozen
+class Rows:
+    """What a topic has.
+
+    Args:
+        spec: what it is like.
+        rows: its rows.
+        stages: of each row the stage in which it comes; none: all come in the first.
+    """
+
+    spec: TopicSpec
+    rows: pa.Table
+    stages: Sequence[int] = ()
+
+
+def compute(stages: Sequence[Sequence[Step]], topics: Mapping[str, Rows]) -> dict[str, Expected]:
+    """What each output must have.
+
+    Args:
+        stages: the topology as it is in each stage: what becomes of records that are left out is told by the stage in which they come, all
+            else by the last one. Steps come after those that they read.
+        topics: the topics that it reads.
+    """
+    streams = {
+        name: _read(topic.spec, rows_of(topic.rows), False, stages=topic.stages) for name, topic in topics.items()
+    }
+    dead_letters = [_dead_letters(steps) for steps in stages]
     expected: dict[str, Expected] = {}
-    for step in steps:
+    for step in stages[-1]:
         inputs = [streams[name] for name in step.sources]
         tasks = [dict(zip(step.sources, parts, strict=True)) for parts in zip(*inputs, strict=True)]
         given = [step.compute(task) for task in tasks]
@@ -165,13 +196,13 @@ def compute(steps: Iterable[Step], topics: Mapping[str, tuple[TopicSpec, pa.Tabl
             spec = step.declared.spec_of(streams[step.declared.root][0].spec)
             streams[spec.name] = _made_of(spec, inputs[0], given)
             continue
-        policies = {"bad": step.declared.bad_records, "late": step.declared.late_records}
-        for name in step.declared.dead_letters:
+        own = step.declared.name
+        for name in {name for found in dead_letters for (sub, _), name in found.items() if sub == own and name}:
             letters = [
                 {**row, "partition": partition}
                 for partition, one in enumerate(given)
-                for row in one.left_out
-                if policies[row["reason"]] == DeadLetters(name)
+                for row, stage in one.left_out
+                if dead_letters[stage][own, row["reason"]] == name
             ]
             expected[name] = Expected(letters, letters)
         first, *others = (output for output in step.declared.outputs if output.name not in step.declared.dead_letters)
@@ -191,24 +222,41 @@ def compute(steps: Iterable[Step], topics: Mapping[str, tuple[TopicSpec, pa.Tabl
     return expected
 
 
-def _read(spec: TopicSpec, rows: Sequence[Row], is_repartitioned: bool, behind_ms: int | None = 0) -> list[Input]:
+def _dead_letters(steps: Iterable[Step]) -> dict[tuple[str, str], str | None]:
+    """(sub-topology, reason) -> the output that has the records which it leaves out; None: none has."""
+    declared = [step.declared for step in steps if isinstance(step.declared, SubTopology)]
+    return {
+        (sub.name, reason): policy.output if isinstance(policy, DeadLetters) else None
+        for sub in declared
+        for reason, policy in (("bad", sub.bad_records), ("late", sub.late_records))
+    }
+
+
+def _read(
+    spec: TopicSpec,
+    rows: Sequence[Row],
+    is_repartitioned: bool,
+    behind_ms: int | None = 0,
+    stages: Sequence[int] = (),
+) -> list[Input]:
     """Rows of a topic, in its partitions."""
     keys = pa.table(
         [array_of([row[key] for row in rows], spec.schema.field(key).type) for key in spec.key], names=list(spec.key)
     )
-    partitions: list[list[Row]] = [[] for _ in range(spec.partitions)]
-    for row, partition in zip(rows, partitions_of(keys, spec.key, spec.partitions), strict=True):
-        partitions[partition].append(row)
+    partitions: list[list[tuple[Row, int]]] = [[] for _ in range(spec.partitions)]
+    places = partitions_of(keys, spec.key, spec.partitions)
+    for row, partition, stage in zip(rows, places, stages or [0] * len(rows), strict=True):
+        partitions[partition].append((row, stage))
     last = max((time for row in rows if (time := ms_of(row, spec)) is not None), default=NEVER)
     # Windows and joins say what still comes of them, and that alone counts, also at the end of a run.
     last = NEVER if behind_ms is None else last - behind_ms
     inputs = []
     for own in partitions:
         newest, reads = NEVER, list[Read]()
-        for offset, row in enumerate(own):
+        for offset, (row, stage) in enumerate(own):
             time = ms_of(row, spec)
             newest = newest if time is None or is_repartitioned else max(newest, time)
-            reads.append(Read(row, offset, newest))
+            reads.append(Read(row, offset, newest, stage))
         inputs.append(Input(spec, spec.name, reads, last if is_repartitioned else newest, is_repartitioned))
     return inputs
 

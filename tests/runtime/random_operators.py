@@ -38,7 +38,8 @@ from task_assignor.runtime import (
 from tests.runtime import plain_operators as plain
 from tests.runtime import random_processors as own
 from tests.runtime.plain_streams import Step
-from tests.runtime.random_topics import RandomTopic, random_topics
+from tests.runtime.random_growth import GrowingTopic, growing
+from tests.runtime.random_topics import random_topics
 
 _REFUSALS: Final = (
     *(
@@ -109,19 +110,24 @@ class RandomTopology:
 
     Args:
         seed: decides everything.
+        stage: the topology is that of this stage, in which topics may lack columns; None: of the last one.
     """
 
     seed: int
-    topics: Mapping[str, RandomTopic] = attrs.field(init=False)
+    stage: int | None = None
+    stages: int = attrs.field(init=False)
+    topics: Mapping[str, GrowingTopic] = attrs.field(init=False)
     steps: list[Step] = attrs.field(factory=list, init=False)
     sources: dict[str, Source] = attrs.field(factory=dict, init=False)
     chance: random.Random = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.chance = random.Random(self.seed)
-        self.topics = random_topics(self.chance)
+        self.stages, self.topics = growing(self.seed, random_topics(self.chance))
+        self.stage = self.stages - 1 if self.stage is None else self.stage
         self.sources = {
-            name: Source(topic.spec, topic.disorder_ms, is_table=True) for name, topic in self.topics.items()
+            name: Source(self.specs[name], topic.whole.disorder_ms, is_table=True)
+            for name, topic in self.topics.items()
         }
         wanted = self.chance.randint(3, 9)
         for number in range(10 * wanted):
@@ -154,7 +160,19 @@ class RandomTopology:
     @property
     def specs(self) -> dict[str, TopicSpec]:
         """Of the topics that are read."""
-        return {name: topic.spec for name, topic in self.topics.items()}
+        assert self.stage is not None
+        return {name: topic.spec_in(self.stage) for name, topic in self.topics.items()}
+
+    @property
+    def is_certain(self) -> bool:
+        """The order of what is read is known as far as it counts, also if it comes in stages."""
+        for step in self.steps:
+            read = [self.sources[name] for name in step.sources]
+            if "table" in step.kind and len(read) > 1 and not read[0].is_in_order:
+                return False
+            if ("window" in step.kind or step.kind == "sessions") and not all(source.is_exact for source in read):
+                return False
+        return True
 
     @property
     def kinds(self) -> set[str]:
@@ -172,15 +190,19 @@ class RandomTopology:
             raise NothingFitsError
         return self.chance.choice(found)
 
-    def left_out(self, name: str) -> Any:
-        """What becomes of records that are left out."""
-        return self.chance.choice(("skip", DeadLetters(f"dead-{name}")))
+    def left_out(self, name: str, *sources: Source) -> Any:
+        """What becomes of records that are left out; it may be something else in each stage where it is known which comes when."""
+        policies = ("skip", DeadLetters(f"dead-{name}"))
+        first = self.chance.choice(policies)
+        is_known = all(source.is_in_order for source in sources)
+        return random.Random(f"{name} {self.seed} {self.stage}").choice(policies) if self.stage and is_known else first
 
     def some_columns(self, source: Source) -> tuple[str, ...] | None:
         """Columns for a join."""
         if self.chance.random() < 0.6:
             return None
-        columns = [column for column in source.spec.schema.names if column not in source.spec.key]
+        gained = {column for topic in self.topics.values() for column in topic.gained}
+        columns = [column for column in source.spec.schema.names if column not in {*source.spec.key, *gained}]
         return tuple(self.chance.sample(columns, self.chance.randint(0, len(columns))))
 
     def grace_ms(self, source: Source, least: int = 0) -> int:
@@ -247,8 +269,8 @@ def _windowed_join(draw: RandomTopology, name: str) -> Addition:
         how=how,
         left_grace_ms=None if how == "inner" and chance.random() < 0.2 else draw.grace_ms(left),
         right_grace_ms=draw.grace_ms(right),
-        late_records=draw.left_out(f"late-{name}"),
-        bad_records=draw.left_out(name),
+        late_records=draw.left_out(f"late-{name}", left, right),
+        bad_records=draw.left_out(name, left, right),
         late_limit_ms=None,
         left_columns=draw.some_columns(left),
         right_columns=draw.some_columns(right),
@@ -272,7 +294,7 @@ def _stream_table_join(draw: RandomTopology, name: str) -> Addition:
         table=table.name,
         how=chance.choice(("inner", "left")),
         table_first=chance.random() < 0.3,
-        bad_records=draw.left_out(name),
+        bad_records=draw.left_out(name, stream, table),
         stream_columns=draw.some_columns(stream),
         table_columns=draw.some_columns(table),
     )
@@ -294,7 +316,7 @@ def _table_join(draw: RandomTopology, name: str) -> Addition:
         left=left.name,
         right=right.name,
         how=draw.chance.choice(("inner", "left", "outer")),
-        bad_records=draw.left_out(name),
+        bad_records=draw.left_out(name, left, right),
         left_columns=draw.some_columns(left),
         right_columns=draw.some_columns(right),
     )
@@ -336,7 +358,7 @@ def _aggregation(draw: RandomTopology, name: str) -> Addition:
     source = draw.pick()
     by = _by(draw, source)
     aggregates = _aggregates(draw, source, by, has_folds=True)
-    what = Aggregation(source=source.name, aggregates=aggregates, by=by, bad_records=draw.left_out(name))
+    what = Aggregation(source=source.name, aggregates=aggregates, by=by, bad_records=draw.left_out(name, source))
     sub = what.sub_topology(name, _output(draw, name), topics=source.spec)
     return Addition([Step("aggregation", sub, partial(plain.aggregation, what), by or source.spec.key)])
 
@@ -362,8 +384,8 @@ def _windowed_aggregation(draw: RandomTopology, name: str) -> Addition:
         aggregates=_aggregates(draw, source, by, has_folds=isinstance(windows, TimeWindows)),
         by=by,
         grace_ms=grace,
-        late_records=draw.left_out(f"late-{name}"),
-        bad_records=draw.left_out(name),
+        late_records=draw.left_out(f"late-{name}", source),
+        bad_records=draw.left_out(name, source),
         late_limit_ms=None,
     )
     compute = partial(plain.windowed_aggregation, what)
@@ -379,7 +401,7 @@ def _windowed_aggregation(draw: RandomTopology, name: str) -> Addition:
 
 def _groups_of_a_table(draw: RandomTopology, name: str) -> Addition:
     table = draw.pick(lambda source: source.is_table and "v" in source.spec.schema.names)
-    changes = TableChanges(table=table.name, bad_records=draw.left_out(name))
+    changes = TableChanges(table=table.name, bad_records=draw.left_out(name, table))
     output = Repartitioned(f"r-{name}", key="v", partitions=draw.chance.choice((1, 2, 3)))
     sub = changes.sub_topology(name, output, topics=table.spec)
     moved = Source(sub.spec_of(output.name, table.spec), is_in_order=False)
@@ -390,7 +412,9 @@ def _groups_of_a_table(draw: RandomTopology, name: str) -> Addition:
     }
     if not aggregates:
         raise NothingFitsError
-    what = TableAggregation(source=output.name, aggregates=aggregates, bad_records=draw.left_out(f"{name}-groups"))
+    what = TableAggregation(
+        source=output.name, aggregates=aggregates, bad_records=draw.left_out(f"{name}-groups", moved)
+    )
     groups = what.sub_topology(f"{name}-groups", _output(draw, name), topics=moved.spec)
     steps = [
         Step("table changes", sub, partial(plain.table_changes, changes)),
@@ -455,17 +479,20 @@ def _told(draw: RandomTopology, name: str) -> Addition:
     recent = KeyValueStoreSpec(f"{name}-recent", key.append(own.IDS.field("id")), value)
     names, keys = [source.name for source in sources], {source.name: source.spec.key for source in sources}
     outputs = [Output(f"out-{name}", own.TOLD)]
-    processor, left_out = partial(own.Told, name, keys), draw.left_out(name)
+    processor, left_out = partial(own.Told, name, keys), draw.left_out(name, *sources)
     sub = SubTopology(name, names, processor, [counts, recent], outputs, tables=tables, bad_records=left_out)
     return Addition([Step("own, by record", sub, partial(own.tell, tables))])
 
 
 def _placed(draw: RandomTopology, name: str) -> Addition:
-    names = [source.name for source in _sources_in_order(draw)]
+    sources = _sources_in_order(draw)
+    names = [source.name for source in sources]
     key, value = pa.schema([("key", pa.string())]), pa.schema([("count", pa.int64())])
     store = KeyValueStoreSpec(f"{name}-numbers", key, value)
     outputs = [Output(f"out-{name}", own.PLACES), Output(f"even-{name}", own.PLACES)]
-    sub = SubTopology(name, names, partial(own.Places, name), [store], outputs, bad_records=draw.left_out(name))
+    sub = SubTopology(
+        name, names, partial(own.Places, name), [store], outputs, bad_records=draw.left_out(name, *sources)
+    )
     return Addition([Step("own, by batch", sub, own.place)])
 
 

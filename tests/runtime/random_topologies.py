@@ -1,7 +1,8 @@
 """Random topics and topologies against a plain computation: `python -m tests.runtime.random_topologies --seeds 500 --jobs 2`.
 
 A seed decides topics, operators and how they are run: once by one client in large batches, once by several in small ones, with
-kills and resumes, another order of the sub-topologies, other places for the state. What each output has must be what the plain
+kills and resumes, another order of the sub-topologies, other places for the state, and topics that grow and gain columns between runs, in
+which records that are bad or late may go elsewhere than before. What each output has must be what the plain
 computation gives, in both.
 """
 
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -38,7 +39,7 @@ from task_assignor.runtime import (
     read_output,
 )
 from tests.runtime.plain_rows import Row, bag, canonical, rows_of
-from tests.runtime.plain_streams import Expected, compute
+from tests.runtime.plain_streams import Expected, Rows, compute
 from tests.runtime.random_operators import RandomTopology, topology_of
 from tests.runtime.support import application, settings
 from tests.runtime.thread_clients import ThreadLauncher
@@ -69,64 +70,84 @@ def check(seed: int, folder: Path) -> None:
     Raises:
         AssertionError: an output has other rows than it should, or a run has failed; says which.
     """
-    drawn = RandomTopology(seed)
-    for topic in drawn.topics.values():
-        topic.write(folder / "topics")
-    expected = expected_of(drawn)
+    stages = drawn_of(seed)
     found = []
-    for run in (_run_at_once, _run_with_trouble):
+    for run, drawn in ((_run_at_once, stages[-1:]), (_run_with_trouble, stages)):
         way = run.__name__.removeprefix("_run_")
         try:
             run(drawn, folder, way)
         except Exception as error:
-            raise AssertionError(f"{way}, {_shown(drawn)}") from error
-        for name, wanted in expected.items():
+            raise AssertionError(f"{way}, {_shown(drawn[-1])}") from error
+        for name, wanted in expected_of(drawn).items():
             found += [f"{way}, output {name}: {said}" for said in _differences(folder / way, name, wanted)]
-    assert not found, "\n".join([*found, _shown(drawn)])
+    assert not found, "\n".join([*found, _shown(stages[-1])])
 
 
-def expected_of(drawn: RandomTopology) -> dict[str, Expected]:
-    """What each output must have, computed plainly."""
-    return compute(drawn.steps, {name: (topic.spec, topic.rows) for name, topic in drawn.topics.items()})
+def drawn_of(seed: int) -> list[RandomTopology]:
+    """The topology of a seed in each stage of its topics: in one, where what it gives hangs on what comes when."""
+    last = RandomTopology(seed)
+    return [*(RandomTopology(seed, stage) for stage in range(last.stages - 1 if last.is_certain else 0)), last]
+
+
+def expected_of(stages: Sequence[RandomTopology]) -> dict[str, Expected]:
+    """What each output must have, computed plainly, when the topics have come in these stages."""
+    return compute(
+        [drawn.steps for drawn in stages],
+        {
+            name: Rows(topic.whole.spec, topic.whole.rows, topic.stages if len(stages) > 1 else ())
+            for name, topic in stages[-1].topics.items()
+        },
+    )
 
 
 # Running.
 
 
-def _run_at_once(drawn: RandomTopology, folder: Path, name: str) -> None:
+def _run_at_once(stages: Sequence[RandomTopology], folder: Path, name: str) -> None:
+    (drawn,) = stages
+    for topic in drawn.topics.values():
+        topic.whole.write(folder / "topics")
     more: dict[str, Any] = {"run_dir": folder / name, "clients": 1, "launcher": ThreadLauncher(), "options": _OPTIONS}
     application(folder, topology_of(drawn.steps), **more).run()
 
 
-def _run_with_trouble(drawn: RandomTopology, folder: Path, name: str) -> None:
-    """In several lives, each with other clients and other places for the state."""
-    chance = random.Random(drawn.seed)
-    topology = topology_of(drawn.steps)
+def _run_with_trouble(stages: Sequence[RandomTopology], folder: Path, name: str) -> None:
+    """In several lives, each with other clients and other places for the state; between them topics grow."""
+    chance = random.Random(stages[-1].seed)
+    grown = folder / "grown"
     # Where several read the same topics the order of their declaration may decide in which order these are read.
-    with suppress(TopologyException):
-        topology = topology_of(chance.sample(drawn.steps, len(drawn.steps)))
-    for life in range(chance.choice((1, 2, 4)), 0, -1):
-        options = attrs.evolve(
-            _OPTIONS,
-            max_batch_rows=chance.choice((1, 3, 7, 20)),
-            snapshot_interval_ms=chance.choice((100, 60_000)),
-            snapshot_changelog_bytes=chance.choice((0, 1, 2_000, 64 << 20)),
-            checkpoint_every_commits=chance.choice((1, 3, 256)),
-            state_memory_bytes=chance.choice((1, 1 << 20, 512 << 20)),
-        )
-        assignor, standbys = chance.choice(("sticky", "high-availability")), chance.choice((0, 1))
-        threads = [chance.choice((1, 2)) for _ in range(chance.choice((1, 2, 3)))]
-        launcher = ThreadLauncher()
-        living = application(
-            folder,
-            _with_state_elsewhere(topology, chance),
-            config=settings(task_assignor_class=assignor, num_standby_replicas=standbys),
-            run_dir=folder / name,
-            clients=[ClientSpec(f"c{number}", threads=count) for number, count in enumerate(threads)],
-            launcher=launcher,
-            options=options,
-        )
-        living.run(_Trouble(living, launcher, random.Random(chance.random()), is_last=life == 1))
+    order = chance.sample(range(len(stages[-1].steps)), len(stages[-1].steps))
+    for stage, drawn in enumerate(stages):
+        for topic in drawn.topics.values():
+            if len(stages) > 1:
+                topic.grow(grown / "topics", stage)
+            else:
+                topic.whole.write(grown / "topics")
+        topology = topology_of(drawn.steps)
+        with suppress(TopologyException):
+            topology = topology_of([drawn.steps[number] for number in order])
+        for life in range(chance.choice((1, 2, 4)), 0, -1):
+            options = attrs.evolve(
+                _OPTIONS,
+                max_batch_rows=chance.choice((1, 3, 7, 20)),
+                snapshot_interval_ms=chance.choice((100, 60_000)),
+                snapshot_changelog_bytes=chance.choice((0, 1, 2_000, 64 << 20)),
+                checkpoint_every_commits=chance.choice((1, 3, 256)),
+                state_memory_bytes=chance.choice((1, 1 << 20, 512 << 20)),
+            )
+            assignor, standbys = chance.choice(("sticky", "high-availability")), chance.choice((0, 1))
+            threads = [chance.choice((1, 2)) for _ in range(chance.choice((1, 2, 3)))]
+            launcher = ThreadLauncher()
+            living = application(
+                grown,
+                _with_state_elsewhere(topology, chance),
+                config=settings(task_assignor_class=assignor, num_standby_replicas=standbys),
+                run_dir=folder / name,
+                clients=[ClientSpec(f"c{number}", threads=count) for number, count in enumerate(threads)],
+                launcher=launcher,
+                options=options,
+            )
+            living.run(_Trouble(living, launcher, random.Random(chance.random()), is_last=life == 1))
 
 
 def _with_state_elsewhere(topology: Topology, chance: random.Random) -> Topology:
@@ -210,8 +231,10 @@ def _shown(drawn: RandomTopology) -> str:
     """A topology for people, in few lines."""
     lines = []
     for name, topic in drawn.topics.items():
-        columns = ", ".join(f"{field.name}: {field.type}" for field in topic.spec.schema)
-        what = f"key {', '.join(topic.spec.key)}, {topic.spec.partitions} partitions, {topic.rows.num_rows} rows"
+        spec, rows = topic.whole.spec, topic.whole.rows
+        columns = ", ".join(f"{field.name}: {field.type}" for field in spec.schema)
+        stages = f"stages {topic.stages}, gained {dict(topic.gained)}"
+        what = f"key {', '.join(spec.key)}, {spec.partitions} partitions, {rows.num_rows} rows, {stages}"
         lines.append(f"  {name}: {columns}; {what}")
     for step in drawn.steps:
         one = step.declared

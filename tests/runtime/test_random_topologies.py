@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from task_assignor.runtime import SubTopology
 from tests.budget import requested_examples
 from tests.runtime import random_topologies
-from tests.runtime.plain_streams import Expected
+from tests.runtime.plain_streams import Expected, Step
 from tests.runtime.random_operators import KINDS, RandomTopology
-from tests.runtime.random_topologies import check, expected_of
+from tests.runtime.random_topologies import check, drawn_of, expected_of
 
 SEEDS = (2, 66, 638)
 SMALL = 168
@@ -24,24 +25,32 @@ def test_outputs_are_those_of_a_plain_computation(tmp_path: Path, seed: int) -> 
 
 
 def test_these_seeds_have_all_operators() -> None:
-    """Those with outputs have rows there, and records are bad as well as late."""
+    """Those with outputs have rows there, records are bad as well as late; topics grow and gain columns, and letters go elsewhere."""
     kinds, reasons = set[str](), set[str]()
-    for drawn in map(RandomTopology, SEEDS):
-        expected = expected_of(drawn)
+    for stages in map(drawn_of, SEEDS):
+        expected = expected_of(stages)
         reasons |= {row["reason"] for one in expected.values() for row in one.rows if "reason" in row}
-        for step in drawn.steps:
+        for step in stages[-1].steps:
             outputs = step.declared.outputs if isinstance(step.declared, SubTopology) else ()
             if not outputs or outputs[0].name not in expected or expected[outputs[0].name].rows:
                 kinds.add(step.kind)
+        assert any({*topic.stages} == {0, 1} for topic in stages[-1].topics.values())
+        assert any(topic.gained for topic in stages[-1].topics.values())
+        before, after = ([output_names(step) for step in drawn.steps] for drawn in stages)
+        assert before != after
     assert kinds == KINDS
     assert reasons == {"bad", "late"}
+
+
+def output_names(step: Step) -> list[str]:
+    return [output.name for output in getattr(step.declared, "outputs", ())]
 
 
 def test_a_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way, with the rows and the topology."""
 
-    def wrong(drawn: RandomTopology) -> dict[str, Expected]:
-        expected = expected_of(drawn)
+    def wrong(stages: Sequence[RandomTopology]) -> dict[str, Expected]:
+        expected = expected_of(stages)
         expected["out-n0"].rows[0]["id"] = -1
         return expected
 
