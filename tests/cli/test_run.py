@@ -209,6 +209,49 @@ def test_a_file_that_defines_no_application_is_told_what_is_expected(
     assert set(re.findall(r'File "(.*)"', done.err)) <= {str(tmp_path / "app.py")}
 
 
+def write_package(folder: Path) -> None:
+    """`jobs.app`, with an application whose processor needs a neighbour by a relative import."""
+    package = folder / "jobs"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    app = write_app(package, "app")
+    app.write_text(app.read_text().replace("from app_helper", "from .app_helper"))
+    (package / "broken.py").write_text("import not_there_at_all")
+
+
+def test_an_application_is_run_from_a_module(tmp_path: Path) -> None:
+    """What is packaged has no file of its own that can be run."""
+    write_package(tmp_path)
+    out, err = start(tmp_path, "jobs.app:application", "--json").communicate(timeout=600)
+    assert not err
+    assert [line["rowsIn"] for line in map(json.loads, out.splitlines()) if line["event"] == "RunFinished"] == [1_000]
+    values = sorted(read_output(tmp_path / "run", "doubled").column("value").to_pylist())
+    assert values == [2 * number for number in range(1_000)]
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("gone", "There is no module gone, here or where Python looks, and no such file. Expected is a file"),
+        ("jobs.gone", "There is no module jobs.gone, here or where Python looks"),
+        ("gone.app", "There is no module gone.app, here or where Python looks"),
+        ("jobs", "The module jobs defines no 'application'. Expected is a StreamsApplication"),
+        ("jobs.app:other", "The module jobs.app defines no 'other'. Expected is a StreamsApplication"),
+        ("jobs.broken", "The module jobs.broken failed with ModuleNotFoundError: No module named 'not_there_at_all'"),
+        ("jobs/app.py", "no known parent package. It is in a package: maybe `task-assignor run jobs.app`, in "),
+    ],
+)
+def test_what_is_wrong_with_a_module_is_said(run: Runner, tmp_path: Path, place: str, said: str) -> None:
+    write_package(tmp_path)
+    done = run("run", place, shows_traceback="broken" in place or "/" in place)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err.splitlines()[-1]
+    # Only the frames that are the user's.
+    assert set(re.findall(r'File "(.*)"', done.err)) <= {
+        str(tmp_path / f"jobs/{name}.py") for name in ("app", "broken")
+    }
+
+
 def test_a_wrong_setting_is_told_with_its_line_of_the_file(run: Runner, tmp_path: Path) -> None:
     """As `plan` does it; what is given at the prompt is in no file."""
     (tmp_path / "app.properties").write_text("# ours\nmax.warmup.replicas=0\nnum.standby.replicas=x\n")

@@ -14,7 +14,10 @@ _AT_ONCE: Final = 10_000
 
 def read_store(
     app: Annotated[
-        str, typer.Argument(metavar="FILE[:NAME]", help="The Python file with the StreamsApplication, as for `run`.")
+        str,
+        typer.Argument(
+            metavar="APP[:NAME]", help="The Python file or module with the StreamsApplication, as for `run`."
+        ),
     ],
     store: Annotated[str, typer.Argument(metavar="STORE", help="Name of the store.")],
     partitions: Annotated[

@@ -38,8 +38,9 @@ def run(
     app: Annotated[
         str,
         typer.Argument(
-            metavar="FILE[:NAME]",
-            help="A Python file with a StreamsApplication, or a function that returns one, named `application` (or NAME).",
+            metavar="APP[:NAME]",
+            help="A Python file (jobs/app.py) or module (jobs.app) with a StreamsApplication, or a function that returns one, named "
+            "`application` (or NAME).",
         ),
     ],
     master: Annotated[
