@@ -9,7 +9,13 @@ import attrs
 
 from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.blame import remote_note
-from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
+from task_assignor.runtime.errors import (
+    BadRecordException,
+    ClientException,
+    CorruptLogException,
+    LateRecordException,
+    ProcessorException,
+)
 from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.events import ClientJoined, ClientProgress, TaskRestored, TaskStalled
 from task_assignor.runtime.machines.protocol import (
@@ -512,9 +518,14 @@ def error_of(failure: TaskFailure, client: str) -> StreamsException:
     where = named("client", client)
     message = f"{failure.message} (on {where})"
     error: StreamsException
-    if failure.kind == "processor":
+    if failure.kind in ("processor", "bad", "late"):
         line = "" if failure.line is None else f"\n  {failure.line}"
-        error = ProcessorException(f"{message}{line}", str(failure.task), failure.traceback, failure.line)
+        story, what = f"{message}{line}", (str(failure.task), failure.traceback, failure.line)
+        if failure.kind == "processor":
+            error = ProcessorException(story, *what)
+        else:
+            kind = LateRecordException if failure.kind == "late" else BadRecordException
+            error = kind(story, *failure.place[:3], *what)
     elif failure.kind == "log":
         error = CorruptLogException(message, *failure.place)
     else:
