@@ -82,10 +82,10 @@ class TaskProcessors:
         self.stream_time: int | None = None
         self._task = task
         self._schemas = {output.name: output.schema for output in topology.outputs}
-        specs = dict(topics)
+        specs, known = dict(topics), dict[int, TopicSpec]()
         self._nodes: list[_Node] = []
         for node in topology.nodes:
-            self._nodes.append(_Node(application_id, task, node, topology, specs, stores))
+            self._nodes.append(_Node(application_id, task, node, topology, specs, known, stores))
             specs |= self._nodes[-1].forwards
         self._current = self._nodes[0]
         read = [topology.derived[name] for node in topology.nodes for name in node.sources if name in topology.derived]
@@ -222,12 +222,13 @@ class _Node:
         node: SubTopology,
         topology: ProcessorTopology,
         topics: Mapping[str, TopicSpec],
+        known: dict[int, TopicSpec],
         stores: Mapping[str, Store],
     ) -> None:
         self.node = node
         self._derived = {name: topology.derived[name] for name in node.sources if name in topology.derived}
         self._roots = {name: topology.topics_of([name])[0] for name in node.sources if name in topology.parents}
-        self._specs = {name: one.specs_of(topics[one.root]) for name, one in self._derived.items()}
+        self._specs = {name: one.specs_of(topics[one.root], known) for name, one in self._derived.items()}
         self.failed: DerivedStream | None = None
         """The one whose functions are called, or have raised."""
         specs = {name: self._specs[name][-1] if name in self._specs else topics[name] for name in node.sources}
