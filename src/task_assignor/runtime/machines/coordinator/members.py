@@ -37,7 +37,7 @@ from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
 
 SNAPSHOTS_MS: Final = 15_000
-"""So long clients may write their last snapshots; they begin none after `client_snapshots.LAST_MS`."""
+"""So long clients may write their last snapshots; they begin none after `client.snapshots.LAST_MS`."""
 GRACE_MS: Final = 3_000
 """So long a client that is to stop may do something else, or say nothing."""
 STALLED_MS: Final = 10_000
