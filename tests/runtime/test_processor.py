@@ -338,7 +338,8 @@ def test_a_value_of_another_type_is_an_error_of_its_record(values: list[Any], at
             r"the column 'x' of a row has a type only if output_schema\(\) declares it: ArrowTypeError: Expected bytes",
         ),
         # Arrow said that it had expected bytes, and not of which record.
-        ({1: 2}, r"a row has the column 1, but names of columns are texts"),
+        ({1: 2}, r"a row has the column 1, but names of columns are texts, in Unicode"),
+        ({"\ud83d": 2}, r"a row has the column '.*ud83d', but names of columns are texts, in Unicode"),
     ],
 )
 def test_a_row_without_columns_or_types_is_an_error_of_its_record(row: dict[Any, Any], told: str) -> None:
