@@ -458,8 +458,8 @@ def test_every_rebalance_has_a_fresh_assignor() -> None:
         (lambda: ConsumerMember("m", None), r"The topics of a member \(None\) must be several strings"),  # type: ignore[arg-type]
         (lambda: ConsumerMember("m", ["t"], "x"), r"The user data of the member .m. \(.x.\) must be bytes, or None"),  # type: ignore[arg-type]
         (lambda: GroupConsumer([1]), r"The id of a member \(\[1\]\) must be a string"),  # type: ignore[arg-type]
-        (lambda: GroupConsumer("m", [[1]]), r"Previous tasks \(\[\[1\]\]\) must be an iterable of TaskIds"),  # type: ignore[list-item]
-        (lambda: GroupConsumer("m", ["0_0"]), r"Previous tasks \(\['0_0'\]\) must be an iterable of TaskIds"),  # type: ignore[list-item]
+        (lambda: GroupConsumer("m", [[1]]), r"The previous tasks \(\[\[1\]\]\) must be a list of TaskId"),  # type: ignore[list-item]
+        (lambda: GroupConsumer("m", ["0_0"]), r"The previous tasks \(\['0_0'\]\) must be a list of TaskId"),  # type: ignore[list-item]
         (lambda: GroupClient(ONE, GroupConsumer("m")), "The consumers of a client .* must be a list of GroupConsumer"),  # type: ignore[arg-type]
         (lambda: GroupClient(ONE, "m"), r"The consumers of a client \('m'\) must be a list of GroupConsumer"),  # type: ignore[arg-type]
         (lambda: _offsets([STATEFUL]), r"The offset_sums of a client \(.*\) must be a mapping from TaskIds to ints"),

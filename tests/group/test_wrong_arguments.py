@@ -171,3 +171,18 @@ def test_what_a_member_owns_may_be_numbers_of_numpy() -> None:
 def test_a_streams_member_is_made_of_a_subscription() -> None:
     with pytest.raises(WireFormatException, match=r"The subscription \(None\) must be a Subscription"):
         StreamsMember.of("m", ANY)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda given: GroupConsumer("m", given),
+        lambda given: GroupClient(SENT.process_id, [GroupConsumer("m")], given),
+        lambda given: AssignmentConfigs(rack_aware_assignment_tags=given),
+    ],
+    ids=["consumer", "client", "tags"],
+)
+def test_what_fails_in_a_generator_is_not_said_of_it(make: Callable[[Any], object]) -> None:
+    """It was called no list, and the line that failed was not named."""
+    with pytest.raises(TypeError, match=r"^int\(\) argument must be"):
+        make(int(number) for number in [ANY])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from task_assignor.runtime import (
     DeadLetters,
     DerivedStream,
     Forwarded,
+    LateRecordException,
     Output,
     Processor,
     ProcessorException,
@@ -36,7 +38,6 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.tasks.task_input import TaskInput
 from task_assignor.runtime.tasks.task_processors import TaskProcessors
 from task_assignor.runtime.topics.fetched import Unreadable
@@ -99,6 +100,44 @@ def test_the_error_names_the_record_and_the_line(tmp_path: Path) -> None:
     assert "failed in task 0_0, batch 0" in text
     assert "at the record orders, partition 0, offset 1): ZeroDivisionError" in text
     assert 'yield {"share": 100 // record["price"]}' in text
+
+
+@pytest.mark.parametrize(
+    ("processor", "bad", "kind", "offset"),
+    [
+        (Shares, "stop", BadRecordException, 1),
+        (Checks, "stop", BadRecordException, 3),
+        (Checks, "skip", LateRecordException, 1),
+    ],
+)
+def test_a_run_that_a_record_stops_says_so_to_programs(
+    tmp_path: Path, processor: type[Processor], bad: LeftOut, kind: type[BadRecordException], offset: int
+) -> None:
+    """It was a ProcessorException like any other, which had the record in its text alone."""
+    outputs = [Output("shares"), Output("begun")] if processor is Shares else []
+    with pytest.raises(ProcessorException) as caught:
+        _run(tmp_path, _sub(processor, outputs, bad_records=bad), 100)
+    error = caught.value
+    assert type(error) is kind
+    assert isinstance(error, BadRecordException)
+    assert (error.topic, error.partition, error.offset, error.task) == ("orders", 0, offset, "0_0")
+    assert error.line is not None
+    assert error.line.function.startswith(processor.__name__)
+    assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+
+
+class NoMemory(Shares):
+    """Has no memory."""
+
+    def process(self, topic: str, record: Mapping[str, Any], context: TaskContext) -> Iterable[Mapping[str, Any]]:
+        """Never gives a row."""
+        raise MemoryError
+
+
+def test_what_is_no_fault_of_a_record_is_not_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ProcessorException, match=r"offset 0\): MemoryError") as caught:
+        _run(tmp_path, _sub(NoMemory, [Output("shares"), Output("begun")]), 4)
+    assert type(caught.value) is ProcessorException
 
 
 @pytest.mark.parametrize("batch_rows", [1, 4, 100])
@@ -250,9 +289,12 @@ def test_an_error_that_tells_of_half_a_surrogate_pair_is_kept_aside() -> None:
             r"must be places in the batch, as numpy.flatnonzero\(mask\) gives, but one is of type bool",
         ),
         ("orders", pa.array([False, True]), "is bad", "must be places in the batch"),
-        ("orders", ROWS.slice(0, 1), "is bad", "must be places in the batch, .* type ChunkedArray"),
+        ("orders", ROWS.slice(0, 1), "is bad", "must be places in the batch, .* not "),
         ("orders", [1.5], "is bad", "must be places in the batch, .* type float"),
         ("orders", pa.array([1, None]), "is bad", "must be places in the batch, .* type NoneType"),
+        ("orders", 1, "is bad", r"must be places in the batch, as numpy.flatnonzero\(mask\) gives, not 1\."),
+        (["orders"], [0], "is bad", r"reads no topic \['orders'\]; it reads orders"),
+        ("orders", [0], None, "Why rows of 'orders' are left out must be texts, but one is None"),
         ("orders", [-1], "is bad", "There is no row -1 in the batch of 'orders', which has 6 rows"),
         ("orders", [6], "is bad", "There is no row 6 in the batch of 'orders', which has 6 rows"),
         ("orders", [0, 1], ["is bad"], "To leave out 2 rows of 'orders' 1 errors were given"),
@@ -543,6 +585,6 @@ def test_who_stops_at_a_record_that_cannot_be_read_is_named() -> None:
 
     check("skip")
     with pytest.raises(
-        CorruptLogException, match=r"orders, partition 0, offset 3 cannot be read: it is torn.* 'second'"
+        BadRecordException, match=r"orders, partition 0, offset 3 cannot be read: it is torn.* 'second'"
     ):
         check("stop")

@@ -338,7 +338,8 @@ def test_a_value_of_another_type_is_an_error_of_its_record(values: list[Any], at
             r"the column 'x' of a row has a type only if output_schema\(\) declares it: ArrowTypeError: Expected bytes",
         ),
         # Arrow said that it had expected bytes, and not of which record.
-        ({1: 2}, r"a row has the column 1, but names of columns are texts"),
+        ({1: 2}, r"a row has the column 1, but names of columns are texts, in Unicode"),
+        ({"\ud83d": 2}, r"a row has the column '.*ud83d', but names of columns are texts, in Unicode"),
     ],
 )
 def test_a_row_without_columns_or_types_is_an_error_of_its_record(row: dict[Any, Any], told: str) -> None:
@@ -494,3 +495,14 @@ def test_what_no_batch_would_have_cannot_be_forwarded_or_counted(
     assert (outputs["o"].num_rows, counters) == (1, {"told": 1})
     assert [bool(error) for error in Talkative.heard] == [True, True, False, False, *[True] * 4]
     assert "rows or counts, which no batch would have" in Talkative.heard[0]
+
+
+@pytest.mark.parametrize(("topic", "row"), [("b", 0), (["a"], 0), ("a", -1), ("a", 2), ("a", None)])
+def test_records_that_are_not_there_have_no_offset(topic: Any, row: Any) -> None:
+    """Those of a topic that is not read began at 0, and before the first row there were others."""
+    rows = pa.table({"k": [1, 2]})
+    context = TaskContext("app", TaskId(0, 0), {"a": TopicSpec("a", 1, rows.schema, ("k",))}, (), {})
+    context.begin(0, {"a": (100, 102)}, {"a": rows})
+    assert context.offset_of("a", 1) == 101
+    with pytest.raises(TopologyException, match=r"reads no topic|There is no row|must be places in the batch"):
+        context.offset_of(topic, row)

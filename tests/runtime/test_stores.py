@@ -365,7 +365,7 @@ def test_who_looks_at_all_rows_sees_those_of_before_whatever_is_kept_meanwhile(t
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_dictionaries_in_lists_structs_and_maps_are_kept(tmp_path: Path, on_disk: bool) -> None:
-    text = pa.dictionary(pa.int8(), pa.string())
+    text = pa.dictionary(pa.int32(), pa.string())
     kinds = [pa.list_(text), pa.struct([("a", text)]), pa.map_(pa.string(), text), pa.list_(text, 1)]
     values = [[["x", None], None], [{"a": "x"}, None], [[("k", "x")], None], [["x"], None]]
     rows = pa.table(
@@ -377,6 +377,34 @@ def test_dictionaries_in_lists_structs_and_maps_are_kept(tmp_path: Path, on_disk
     assert store.all().equals(rows)
     assert store.get("a") == rows.drop_columns(["k"]).to_pylist()[0]
     store.close()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_dictionary_that_is_declared_small_has_room_for_all_rows(tmp_path: Path, on_disk: bool) -> None:
+    """With 128 values each could be put, but not be read with the others, and a batch that had changed so many could not end."""
+    text = pa.dictionary(pa.int8(), pa.string())
+    spec = KeyValueStoreSpec(
+        "s", pa.schema([("k", text)]), pa.schema([("v", text), ("more", pa.list_(text))]), on_disk=on_disk
+    )
+    assert "indices=int8" in spec.fingerprint, "stores that are there stay what they are"
+    store, again = spec.create(tmp_path / "one"), spec.create(tmp_path / "other")
+    rows = [{"k": f"k{number:03}", "v": f"v{number}", "more": [f"m{number}"]} for number in range(300)]
+    for row in rows:
+        store.put(row["k"], {name: row[name] for name in ("v", "more")})
+    assert store.all().to_pylist() == rows
+    changes = store.drain_changes()
+    assert changes is not None
+    again.apply(changes)
+    assert again.all().equals(store.all())
+    former = changes.slice(0, 100)
+    small = [
+        field.with_type(text) if field.type == store.all().schema.field("v").type else field for field in former.schema
+    ]
+    again.clear()
+    again.apply(former.cast(pa.schema(small)))
+    assert again.all().to_pylist() == rows[:100], "a changelog of before"
+    for one in (store, again):
+        one.close()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from task_assignor.runtime import (
     TopicBuilder,
     TopicException,
     TopicSpec,
+    append_topic,
     list_topics,
     partitions_of,
     write_topic,
@@ -56,6 +57,9 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     topic = write_topic(tmp_path, "t", ROWS, partitions=1, key=["key"])
     assert topic.read(0, 3, 5, ["n", "key"]).to_pydict() == {"n": [3, 4], "key": ["k3", "k4"]}
     assert topic.read(0, 3, 3, ["n"]).schema == pa.schema([("n", pa.int64())])
+    append_topic(tmp_path, "t", ROWS)
+    assert topic.read(0, 3, 5, []).shape == (2, 0), "of one file"
+    assert topic.read(0, 3, ROWS.num_rows + 5, []).shape == (ROWS.num_rows + 2, 0), "of two"
 
 
 def test_columns_and_offsets_that_cannot_be_chosen_are_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import (
+    DerivedStream,
     KeyValueStoreSpec,
     Output,
     Processor,
@@ -20,6 +21,7 @@ from task_assignor.runtime import (
     TopologyException,
     WindowedJoin,
 )
+from task_assignor.runtime.tasks.task_processors import TaskProcessors
 from task_assignor.sdk import StreamsException, TaskId, TopicPartition
 
 
@@ -50,6 +52,25 @@ def _topic(name: str, partitions: int = 3, kind: pa.DataType | None = None, time
     schema = COLUMNS if kind is None else COLUMNS.set(0, pa.field("key", kind))
     racks = [{"r1", "r2"}, None, set()] if name == "a" and partitions == 3 else None
     return TopicSpec(name, partitions, schema, ("key",), timestamp, racks)
+
+
+def test_what_derived_streams_are_like_is_found_once() -> None:
+    """Of each that was read all were asked that it is made of: of a chain of 300, each of which is read, for 11 s."""
+    calls: list[pa.Table] = []
+
+    def same(rows: pa.Table) -> pa.Table:
+        calls.append(rows)
+        return rows
+
+    chain = [DerivedStream("d0", _topic("a"), map_values=same)]
+    for number in range(1, 5):
+        chain.append(DerivedStream(f"d{number}", chain[-1], map_values=same))
+    topology = Topology([SubTopology(f"s{one.name}", one.name, Pass) for one in chain], derived=chain)
+    topics = {"a": _topic("a")}
+    assert topology.specs(topics)["d4"].schema == COLUMNS
+    assert len(calls) == 5
+    TaskProcessors("app", TaskId(0, 0), topology.processor_topologies[0], topics, {})
+    assert len(calls) == 10
 
 
 def test_named_topologies_count_their_sub_topologies_each_from_0() -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from task_assignor.runtime import Topic, append_topic, write_topic
 from task_assignor.runtime.topics import changes, versions
 from task_assignor.runtime.topics.versions import Segment
-from task_assignor.spark.source import TaskAssignorSource, rows_of_topic
+from task_assignor.spark.source import Rows, TaskAssignorSource, rows_of_topic
 
 
 def test_all_partitions_are_of_one_version_though_its_lists_go_meanwhile(
@@ -68,3 +68,25 @@ def test_rows_without_columns_are_as_many(tmp_path: Path) -> None:
     reader = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "numbers"}).reader(StructType([]))
     batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
     assert sum(batch.num_rows for batch in batches) == 50
+
+
+def test_a_stream_lists_what_is_there_once_for_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was listed once more for the parts of the batch, in an object store with all that this costs."""
+    rows = pa.table({"n": list(range(40))})
+    write_topic(tmp_path, "t", rows.slice(0, 30), partitions=1, key=["n"], segment_rows=10)
+    looks: list[str] = []
+
+    def look(root: str, topic: str) -> Rows:
+        looks.append(topic)
+        return rows_of_topic(root, topic)
+
+    found = TaskAssignorSource({"topics_root": str(tmp_path), "topic": "t"})
+    stream = found.streamReader(found.schema())
+    begin, end = stream.initialOffset(), stream.latestOffset()  # type: ignore[call-arg]
+    monkeypatch.setattr("task_assignor.spark.source.rows_of_topic", look)
+    assert len(stream.partitions(begin, end)[0].value) == 3
+    append_topic(tmp_path, "t", rows.slice(30))
+    later = json.loads(json.dumps(stream.latestOffset(end, object())))  # type: ignore[arg-type]
+    assert len(stream.partitions(end, later)[0].value) == 1
+    assert looks == ["t"]
+    assert len(stream.partitions(begin, end)[0].value) == 3, "a batch that is done again goes as far as it went"

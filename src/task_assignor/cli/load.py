@@ -57,6 +57,8 @@ def load_application(place: str) -> StreamsApplication:
 
 
 def _parts(place: str) -> tuple[str, str]:
+    if not place:
+        raise ConfigException("The name of the application's file must not be empty.")
     source, colon, name = place.rpartition(":")
     if colon and name.isidentifier() and not os.path.exists(place):  # noqa: PTH110  (raises for no name)
         return source, name

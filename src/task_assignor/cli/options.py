@@ -15,6 +15,18 @@ def input_argument(metavar: str, what: str) -> Any:
     return typer.Argument(metavar=metavar, help=f"{what}; may be gzipped; - is standard input.")
 
 
+def file_option(*names: str, what: str) -> Any:
+    """An option that names a file, which may not be there: `what` it is, in words for people."""
+    return typer.Option(*names, metavar="FILE", parser=_named, help=what)
+
+
+def _named(file: str) -> Path:
+    if not file:
+        # As a path it is the current folder.
+        raise typer.BadParameter("The name of the file must not be empty. Maybe a variable of the shell is not set.")
+    return Path(file)
+
+
 def json_option(what: str, more: str = "") -> Any:
     """`--json`: a line for each of `what`."""
     return typer.Option("--json", help=f"One line of JSON per {what}{more}.")
@@ -33,7 +45,7 @@ BootstrapServer = Annotated[
 ]
 ClientConfig = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A .properties file of a Java client: TLS, SASL, bootstrap.servers."),
+    file_option("--config", what="A .properties file of a Java client: TLS, SASL, bootstrap.servers."),
 ]
 TimeoutMs = Annotated[
     int,

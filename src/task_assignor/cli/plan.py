@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from task_assignor.cli.group_plans import GroupPlanner, consumer_assignors, is_group, show_error, show_group
-from task_assignor.cli.options import Settings, input_argument, json_option
+from task_assignor.cli.options import Settings, file_option, input_argument, json_option
 from task_assignor.cli.output import (
     BAD_INPUT,
     FINE,
@@ -44,12 +44,7 @@ def plan(
     settings: Settings = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="Settings in a .properties file, over the snapshot's and under --set.",
-        ),
+        file_option("--config", "-c", what="Settings in a .properties file, over the snapshot's and under --set."),
     ] = None,
     as_json: Annotated[bool, json_option("state")] = False,
     with_traceback: Annotated[

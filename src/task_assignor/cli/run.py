@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from task_assignor.cli.load import load_application
-from task_assignor.cli.options import set_option
+from task_assignor.cli.options import file_option, set_option
 from task_assignor.cli.output import (
     check_stdout_is_open,
     keep_stdout_for_answers,
@@ -62,7 +62,7 @@ def run(
     clients: Annotated[int | None, typer.Option(min=1, help="How many clients; else as the application says.")] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="A .properties file, over the application's settings."),
+        file_option("--config", "-c", what="A .properties file, over the application's settings."),
     ] = None,
     settings: Annotated[list[str] | None, set_option("A Kafka Streams setting, over those of --config")] = None,
     run_dir: Annotated[
@@ -85,7 +85,7 @@ def run(
     ] = None,
     metrics_file: Annotated[
         Path | None,
-        typer.Option("--metrics-file", metavar="FILE", help="Keep a file with metrics as Prometheus' text."),
+        file_option("--metrics-file", what="Keep a file with metrics as Prometheus' text."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="What happens as lines of JSON, in place of the screen.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task_assignor.cli.inspect import connect, read_config
-from task_assignor.cli.options import BootstrapServer, ClientConfig, TimeoutMs
+from task_assignor.cli.options import BootstrapServer, ClientConfig, TimeoutMs, file_option
 from task_assignor.cli.output import FINE, write_json, write_to_stderr
 from task_assignor.sdk import ConfigException, state_to_json
 from task_assignor.sdk.snapshot_files import write_document
@@ -27,11 +27,9 @@ def snapshot(
     config: ClientConfig = None,
     topology: Annotated[
         Path | None,
-        typer.Option("--topology", metavar="FILE", help="What Topology#describe prints; without it, it is inferred."),
+        file_option("--topology", what="What Topology#describe prints; without it, it is inferred."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; else standard output.")
-    ] = None,
+    output: Annotated[Path | None, file_option("--output", "-o", what="Where to write; else standard output.")] = None,
     timeout_ms: TimeoutMs = 30_000,
 ) -> None:
     """Write the state of a live group: what its assignor would be given if a rebalance began now. Read-only.

@@ -15,14 +15,9 @@ from task_assignor.sdk.text import shown
 
 # Without type variables: mypy's attrs plug-in cannot solve those.
 def _frozenset(tasks: Iterable[TaskId]) -> frozenset[TaskId]:
-    try:
-        found = frozenset(tasks)
-    except TypeError:
-        found = None
     # Texts would be the names of no tasks, and what was there would count for nothing.
-    if found is None or not all(isinstance(task, TaskId) for task in found):
-        raise GroupException(f"Previous tasks ({shown(tasks)}) must be an iterable of TaskIds.")
-    return found
+    found = list_of("previous tasks", TaskId, tasks)
+    return tasks if isinstance(tasks, frozenset) else frozenset(found)
 
 
 def _consumers(consumers: Iterable[GroupConsumer]) -> tuple[GroupConsumer, ...]:

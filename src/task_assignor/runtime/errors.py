@@ -66,7 +66,7 @@ class ProcessorException(StreamsException):
         return str(self.args[0])
 
 
-class BadRecordException(StreamsException):
+class BadRecordException(ProcessorException):
     """A record cannot be processed, and the setting is to stop at such.
 
     Args:
@@ -74,16 +74,26 @@ class BadRecordException(StreamsException):
         topic: its topic.
         partition: its partition.
         offset: its offset.
+        task: as of `ProcessorException`, like those after it; not known where a processor is called without a run.
+        remote_traceback: traceback of the client.
+        line: the line of the user's code.
     """
 
-    def __init__(self, message: str, topic: str = "", partition: int = -1, offset: int = -1) -> None:
-        super().__init__(message, topic, partition, offset)
+    def __init__(
+        self,
+        message: str,
+        topic: str = "",
+        partition: int = -1,
+        offset: int = -1,
+        task: str = "",
+        remote_traceback: str = "",
+        line: CodeLine | None = None,
+    ) -> None:
+        super().__init__(message, task, remote_traceback, line)
+        self.args = (message, topic, partition, offset, task, remote_traceback, line)
         self.topic = topic
         self.partition = partition
         self.offset = offset
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class LateRecordException(BadRecordException):

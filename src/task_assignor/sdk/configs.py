@@ -5,7 +5,7 @@ Reading settings from mappings and files is in `settings.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Final
@@ -130,10 +130,9 @@ def _to_tuple(value: object) -> object:
         raise ConfigException(
             f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings: a set has no order."
         )
-    try:
-        return tuple(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ConfigException(f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings.") from None
+    if not isinstance(value, Iterable):
+        raise ConfigException(f"The rack_aware_assignment_tags ({shown(value)}) must be a list of strings.")
+    return tuple(value)
 
 
 _DEFAULT: Final[Mapping[str, Any]] = {name: key.default for name, key in ASSIGNMENT_KEYS.items()}

@@ -442,6 +442,8 @@ class _StreamReader(DataSourceStreamReader):
         self.schema = schema
         self.begins_late = begins_late
         self.with_offsets = with_offsets
+        self._looked: Rows | None = None
+        """What was there when Spark last asked how far it goes: it asks for the parts up to there next."""
 
     def initialOffset(self) -> Place:  # noqa: N802 (Spark's name)
         """Where a new stream begins. Spark asks anew whenever it does the first batch, and writes down only how far that goes."""
@@ -451,7 +453,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def latestOffset(self, start: Place | None = None, *_: object) -> Place:  # noqa: N802 (Spark's name)
         """How far it goes now, and where it began: equal to `start`, which Spark tells since 4.2, if nothing is new."""
-        rows = self.source._rows()  # noqa: SLF001
+        self._looked = rows = self.source._rows()  # noqa: SLF001
         return {**(start or {}), **rows.upto(rows.ends)}
 
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
@@ -459,7 +461,10 @@ class _StreamReader(DataSourceStreamReader):
         if start.get("starts") == start["ends"] and "starts" in end:
             # The first batch, maybe once more: rows that came or were deleted meanwhile do not change where it begins.
             start = {**start, "ends": end["starts"]}
-        found = self.source._rows().between(start, end)  # noqa: SLF001
+        rows = self._looked
+        if rows is None or (rows.log_id, rows.ends) != (end["id"], end["ends"]):
+            rows = self.source._rows()  # noqa: SLF001
+        found = rows.between(start, end)
         check_files(piece for pieces in found.values() for piece in pieces)
         return [InputPartition(pieces) for pieces in found.values() if pieces]
 

@@ -29,7 +29,7 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
 )
-from task_assignor.runtime.errors import CorruptLogException, TopicException
+from task_assignor.runtime.errors import BadRecordException, CorruptLogException, TopicException
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
@@ -175,7 +175,7 @@ def test_a_value_that_cannot_be_read_is_named(kafka_cluster: KafkaCluster, uniqu
         options=QUICK,
     )
     complaint = rf'{name}, partition 0, offset 2 cannot be read.*"key": "one".*\. Sub-topology .* stops at such'
-    with pytest.raises(StreamsException, match=complaint):
+    with pytest.raises(BadRecordException, match=complaint):
         application.run()
 
 

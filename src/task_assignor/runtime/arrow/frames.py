@@ -542,8 +542,13 @@ def _as_table(rows: Any, what: str) -> pa.Table:
 
 def with_plain_types(table: pa.Table) -> pa.Table:
     """The same rows in types that every file of a log can have, whatever its rows are."""
-    plain = pa.schema([field.with_type(retyped(field.type, _plain)) for field in table.schema], table.schema.metadata)
+    plain = plain_types(table.schema)
     return table if plain == table.schema else table.cast(plain)
+
+
+def plain_types(schema: pa.Schema) -> pa.Schema:
+    """The columns in such types."""
+    return pa.schema([field.with_type(retyped(field.type, _plain)) for field in schema], schema.metadata)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

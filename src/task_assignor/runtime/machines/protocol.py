@@ -235,11 +235,11 @@ class TaskFailure(Message, frozen=True):
 
     Args:
         task: the task.
-        kind: "processor", "log" (a file cannot be read) or "client" (anything else).
+        kind: "processor", "bad" or "late" (it at a record), "log" (a file cannot be read) or "client" (anything else).
         message: the story, complete.
         traceback: the client's traceback, as text.
-        place: for "log": topic, partition, offset and path of the file.
-        line: for "processor": the line of the user's code that failed, if there is one.
+        place: for "bad" and "late": topic, partition and offset of the record; for "log": those of the file, and its path.
+        line: for "processor", "bad" and "late": the line of the user's code that failed, if there is one.
         floor: for a restore: from which batch on it needed changes; if a newer snapshot has taken their place meanwhile,
             they may be gone.
     """

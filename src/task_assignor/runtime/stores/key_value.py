@@ -21,6 +21,7 @@ from task_assignor.runtime.arrow.frames import (
     exact_array,
     not_a_table,
     padded,
+    plain_types,
     to_records,
     valid,
 )
@@ -59,7 +60,8 @@ class KeyValueStoreSpec:
     written before have null in them.
 
     Keys are equal as values are: times with a zone by their instant (they come back in UTC), all NaN as one key, 0.0 and
-    -0.0 as one. A key of one column cannot be null, and lists, structs and maps cannot be keys.
+    -0.0 as one. A key of one column cannot be null, and lists, structs and maps cannot be keys. Dictionaries come back with places of
+    32 bits, since those of all rows come together.
 
     Raises:
         StoreException: something of it is not allowed.
@@ -147,6 +149,8 @@ class KeyValueStore(Store):
     """
 
     def __init__(self, spec: KeyValueStoreSpec, rows: Rows) -> None:
+        # A dictionary that is declared with places of one byte has room for 127 values, whatever rows there are.
+        spec = attrs.evolve(spec, key=plain_types(spec.key), value=plain_types(spec.value))
         self._spec = spec
         self._rows = rows
         """What is kept."""

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from task_assignor.runtime.blame import line_to_blame, text_of, traceback_of
 from task_assignor.runtime.errors import (
+    BadRecordException,
     CorruptLogException,
+    LateRecordException,
     ProcessorException,
     ProcessorStateException,
     TaskCorruptedException,
@@ -250,7 +252,7 @@ class StreamTask:
             CorruptLogException: a source file cannot be read.
             NothingYetError: none of the rows can be read yet.
             TaskMigratedException: another owner of the task has taken over.
-            ProcessorException: the processor raised, or gave something that is no table.
+            ProcessorException: the processor raised, gave something that is no table, or is to stop at a record that cannot be read.
             TaskCorruptedException: a store on disk cannot be read; it is empty now.
         """
         assert self._state.is_at(order.base), f"{self.task} is at {self.position}, the order needs {order.base}"
@@ -367,9 +369,11 @@ def failure_of(task: TaskId, error: BaseException) -> TaskFailure:
     """What the coordinator is told about an exception."""
     if isinstance(error, ProcessorException):
         cause = error if error.__cause__ is None else error.__cause__
-        return TaskFailure(
-            task, "processor", str(error), error.remote_traceback, line=line_to_blame(cause.__traceback__)
-        )
+        line, kind, place = line_to_blame(cause.__traceback__), "processor", ("", -1, -1, "")
+        if isinstance(error, BadRecordException):
+            kind = "late" if isinstance(error, LateRecordException) else "bad"
+            place = (error.topic, error.partition, error.offset, "")
+        return TaskFailure(task, kind, str(error), error.remote_traceback, place, line)
     trace = traceback_of(error)
     if isinstance(error, CorruptLogException):
         place = (error.topic, error.partition, error.offset, error.path)

@@ -19,7 +19,8 @@ from task_assignor.runtime.arrow.frames import no_rows, taken
 from task_assignor.runtime.arrow.merging import Int64Array
 from task_assignor.runtime.blame import text_of, text_with_line, traceback_of
 from task_assignor.runtime.errors import (
-    CorruptLogException,
+    BadRecordException,
+    LateRecordException,
     ProcessorException,
     ProcessorStateException,
     TaskCorruptedException,
@@ -81,10 +82,10 @@ class TaskProcessors:
         self.stream_time: int | None = None
         self._task = task
         self._schemas = {output.name: output.schema for output in topology.outputs}
-        specs = dict(topics)
+        specs, known = dict(topics), dict[int, TopicSpec]()
         self._nodes: list[_Node] = []
         for node in topology.nodes:
-            self._nodes.append(_Node(application_id, task, node, topology, specs, stores))
+            self._nodes.append(_Node(application_id, task, node, topology, specs, known, stores))
             specs |= self._nodes[-1].forwards
         self._current = self._nodes[0]
         read = [topology.derived[name] for node in topology.nodes for name in node.sources if name in topology.derived]
@@ -100,18 +101,19 @@ class TaskProcessors:
         """See to it that records of a batch of which there are no rows may be left out.
 
         Raises:
-            CorruptLogException: who reads a topic with such is to stop. Names the first of them.
+            BadRecordException: who reads a topic with such is to stop. Names the first of them.
         """
         for node in self._nodes:
             for topic in node.parents if node.context.stops_at_bad_records() else ():
                 for record in batch.unreadable.get(topic, ()):
                     partition = self._task.partition
-                    raise CorruptLogException(
+                    raise BadRecordException(
                         f"The record {topic}, partition {partition}, offset {record.offset} {record.error}. Sub-topology {node.node.name!r} "
                         'stops at such. Maybe bad_records="skip", or DeadLetters("name of an output").',
                         topic,
                         partition,
                         record.offset,
+                        str(self._task),
                     )
 
     def run(self, order: TaskOrder, batch: TaskInput) -> tuple[dict[str, pa.Table], dict[str, int]]:
@@ -136,7 +138,7 @@ class TaskProcessors:
             # No line of the user's is to blame.
             raise
         except BaseException as error:  # `sys.exit`, a panic of a library: whatever ends a processor ends the run
-            raise ProcessorException(self._story(order, error), str(self._task), traceback_of(error)) from error
+            raise self._named(order, error) from error
 
     def to_come(self) -> dict[str, int]:
         """Repartition topic that windows write -> no row that they still give is older than this, ms; after `run`."""
@@ -178,6 +180,18 @@ class TaskProcessors:
                 f"Maybe declare them: Output({output!r}, schema)."
             ) from error
 
+    def _named(self, order: TaskOrder, error: BaseException) -> ProcessorException:
+        """What a processor has raised, with its story and, if it is at a record, where that is."""
+        story, what = self._story(order, error), (str(self._task), traceback_of(error))
+        context = self._current.context
+        if isinstance(error, BadRecordException) and error.topic:
+            kind = LateRecordException if isinstance(error, LateRecordException) else BadRecordException
+            return kind(story, error.topic, error.partition, error.offset, *what)
+        if context.record is None or not isinstance(error, Exception) or isinstance(error, _NOT_OF_A_ROW):
+            return ProcessorException(story, *what)
+        topic, offset = context.record
+        return BadRecordException(story, topic, context.partition, offset, *what)
+
     def _story(self, order: TaskOrder, error: BaseException) -> str:
         node, context = self._current.node, self._current.context
         # Those of the part that failed.
@@ -208,12 +222,13 @@ class _Node:
         node: SubTopology,
         topology: ProcessorTopology,
         topics: Mapping[str, TopicSpec],
+        known: dict[int, TopicSpec],
         stores: Mapping[str, Store],
     ) -> None:
         self.node = node
         self._derived = {name: topology.derived[name] for name in node.sources if name in topology.derived}
         self._roots = {name: topology.topics_of([name])[0] for name in node.sources if name in topology.parents}
-        self._specs = {name: one.specs_of(topics[one.root]) for name, one in self._derived.items()}
+        self._specs = {name: one.specs_of(topics[one.root], known) for name, one in self._derived.items()}
         self.failed: DerivedStream | None = None
         """The one whose functions are called, or have raised."""
         specs = {name: self._specs[name][-1] if name in self._specs else topics[name] for name in node.sources}

@@ -371,7 +371,8 @@ class Topic:
             self.refresh()
             self.check_not_deleted(partition, start)
             raise
-        found = pa.concat_tables([piece.select(schema.names) for piece in slices])
+        # Of tables without columns Arrow makes one without rows.
+        found = pa.concat_tables(slices).select(schema.names)
         return found if len(slices) == 1 else reencoded(found)
 
     def fetch(self, partition: int, start: int, end: int, limit: int = 0) -> Fetched:  # noqa: ARG002 (part of the protocol)

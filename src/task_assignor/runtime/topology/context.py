@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args
 
@@ -33,6 +33,7 @@ from task_assignor.runtime.topology.given import Given
 from task_assignor.runtime.topology.rows import Rows, to_table
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.checks import check_choice
+from task_assignor.sdk.integers import is_whole
 from task_assignor.sdk.text import counted, shown
 
 S = TypeVar("S", bound=Store)
@@ -293,7 +294,13 @@ class TaskContext:
         Args:
             topic: where it comes from.
             row: its place in the batch's table of that topic.
+
+        Raises:
+            TopologyException: there is no such topic or row.
         """
+        return self._offset_of(topic, *self._places(topic, [row]))
+
+    def _offset_of(self, topic: str, row: int) -> int:
         known = self._row_offsets.get(topic)
         return self.offsets.get(topic, (0, 0))[0] + row if known is None else int(known[row])
 
@@ -320,8 +327,9 @@ class TaskContext:
             LateRecordException: the same for late ones.
             TopologyException: there is no such topic or row, or not one text for each.
         """
-        places = self._places(topic, [row.as_py() if isinstance(row, pa.Scalar) else row for row in rows])
-        texts = [errors] * len(places) if isinstance(errors, str) else list(errors)
+        places = self._places(topic, rows)
+        is_one = isinstance(errors, str) or not isinstance(errors, Iterable)
+        texts: list[Any] = [errors] * len(places) if is_one else list(errors)
         strange = [text for text in texts if not isinstance(text, str)]
         if strange:
             raise TopologyException(
@@ -336,11 +344,11 @@ class TaskContext:
         if not places:
             return
         if self._policies["late" if is_late else "bad"] == "stop":
-            root, offset = self.root_of(topic), self.offset_of(topic, places[0])
+            root, offset = self.root_of(topic), self._offset_of(topic, places[0])
             kind = LateRecordException if is_late else BadRecordException
             told = f"{root}, partition {self.partition}, offset {offset}"
             raise kind(f"The record {told} {texts[0]}.", root, self.partition, offset)
-        offsets = [self.offset_of(topic, place) for place in places]
+        offsets = [self._offset_of(topic, place) for place in places]
         self._leave_out(topic, offsets, texts, lambda: [self._written(topic, place) for place in places], is_late)
 
     def _leave_out(
@@ -361,21 +369,23 @@ class TaskContext:
             letters = letters_of(root, self.partition, offsets, reason, errors, records())
             self.given.add(policy.output, letters)
 
-    def _places(self, topic: str, rows: list[Any]) -> list[int]:
-        if topic not in self.topics:
+    def _places(self, topic: str, rows: Iterable[Any]) -> list[int]:
+        if not isinstance(topic, str) or topic not in self.topics:
             raise TopologyException(
-                f"The sub-topology of the processor reads no topic {topic!r}; it reads {', '.join(self.topics)}."
+                f"The sub-topology of the processor reads no topic {shown(topic)}; it reads {', '.join(self.topics)}."
             )
         there = self._rows.get(topic)
-        for row in rows:
-            if isinstance(row, bool) or not isinstance(row, (int, np.integer)):
-                raise TopologyException(
-                    f"The rows of {topic!r} that are left out must be places in the batch, as numpy.flatnonzero(mask) gives, but one is of type {type(row).__name__}."
-                )
+        expected = f"The rows of {topic!r} must be places in the batch, as numpy.flatnonzero(mask) gives"
+        if not isinstance(rows, Iterable):
+            raise TopologyException(f"{expected}, not {shown(rows)}.")
+        found = [row.as_py() if isinstance(row, pa.Scalar) else row for row in rows]
+        for row in found:
+            if not is_whole(row):
+                raise TopologyException(f"{expected}, but one is of type {type(row).__name__}.")
             if row < 0 or (there is not None and row >= there.num_rows):
                 count = "" if there is None else f", which has {counted(there.num_rows, 'row')}"
                 raise TopologyException(f"There is no row {row} in the batch of {topic!r}{count}.")
-        return [int(row) for row in rows]
+        return [int(row) for row in found]
 
     def stops_at_bad_records(self) -> bool:
         """The setting `bad_records` is to stop."""
@@ -551,7 +561,7 @@ class TaskContext:
     def stand_at(self, topic: str = "", row: int = 0) -> None:
         """Called before a record is processed alone, with its place in the batch's table; without arguments after the last."""
         self._standing = (topic, row) if topic else None
-        self.record = (self.root_of(topic), self.offset_of(topic, row)) if topic else None
+        self.record = (self.root_of(topic), self._offset_of(topic, row)) if topic else None
         self.given.record += bool(topic)
         if topic in self._newest:
             # None of those before it is newer, whatever they are of; those of tables may be newer than what a part comes to.

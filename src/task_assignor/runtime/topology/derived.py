@@ -131,11 +131,22 @@ class DerivedStream:
         """
         return self.specs_of(topic)[-1]
 
-    def specs_of(self, topic: TopicSpec) -> tuple[TopicSpec, ...]:
-        """What its topic is like, and then each of `lineage`; arguments and errors as for `spec_of`."""
+    def specs_of(self, topic: TopicSpec, known: dict[int, TopicSpec] | None = None) -> tuple[TopicSpec, ...]:
+        """What its topic is like, and then each of `lineage`.
+
+        Args:
+            topic: its topic.
+            known: `id` of a derived stream -> what it is like, as far as it is known; it is added to.
+
+        Raises:
+            TopologyException: `map_values` does not fit it.
+        """
+        known = {} if known is None else known
         specs = [topic]
         for one in self.lineage:
-            specs.append(one._after(specs[-1]))  # noqa: SLF001 - of its own kind
+            if id(one) not in known:
+                known[id(one)] = one._after(specs[-1])  # noqa: SLF001 - of its own kind
+            specs.append(known[id(one)])
         return tuple(specs)
 
     def rows_of(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from task_assignor.runtime.arrow.dictionaries import retyped
 from task_assignor.runtime.arrow.frames import exact_array, in_own_memory, is_table, not_a_table, padded, without_numpy
 from task_assignor.runtime.errors import TopologyException
+from task_assignor.runtime.machines.encoding import as_unicode
 from task_assignor.runtime.topics.writing import fit_to_schema
 from task_assignor.sdk.text import counted, failure, shown
 
@@ -152,7 +153,7 @@ def check_times(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
 
 def likely(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """What the columns are up to the first value that does not go with those before it."""
-    names = dict.fromkeys(name for row in rows for name in row if isinstance(name, str))
+    names = dict.fromkeys(name for row in rows for name in row if _is_text(name))
     return pa.schema([(name, _type_of_first([row.get(name) for row in rows])) for name in names])
 
 
@@ -181,8 +182,13 @@ def _check_has_columns(names: Collection[str]) -> None:
 def _check_are_texts(names: Iterable[object]) -> None:
     """Whatever else a mapping may have as a key, Arrow takes no column of that name."""
     for name in names:
-        if not isinstance(name, str):
-            raise ValueError(f"a row has the column {shown(name)}, but names of columns are texts")
+        if not _is_text(name):
+            raise ValueError(f"a row has the column {shown(name)}, but names of columns are texts, in Unicode")
+
+
+def _is_text(name: object) -> bool:
+    """Half a surrogate pair, as JSON may have it, is none."""
+    return isinstance(name, str) and as_unicode(name) == name
 
 
 def exact_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

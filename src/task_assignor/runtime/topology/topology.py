@@ -435,11 +435,11 @@ class Topology:
         Raises:
             TopologyException: it is not known of which columns a repartition topic or derived stream is, or it cannot be so.
         """
-        specs = dict(topics)
+        specs, derived, known = dict(topics), self.derived_streams, dict[int, TopicSpec]()
         for sub in (node for found in self._in_order() for node in found.nodes):
             for source in sub.sources:
-                if (one := self.derived_streams.get(source)) is not None:
-                    specs[source] = one.spec_of(specs[one.root])
+                if (one := derived.get(source)) is not None:
+                    specs[source] = one.specs_of(specs[one.root], known)[-1]
             for output in sub.outputs:
                 if isinstance(output, (Repartitioned, Forwarded)):
                     specs[output.name] = sub.spec_of(output.name, specs)

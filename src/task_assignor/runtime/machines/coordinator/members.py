@@ -9,7 +9,13 @@ import attrs
 
 from task_assignor.group import ClientAssignment, GroupClient, GroupConsumer
 from task_assignor.runtime.blame import remote_note
-from task_assignor.runtime.errors import ClientException, CorruptLogException, ProcessorException
+from task_assignor.runtime.errors import (
+    BadRecordException,
+    ClientException,
+    CorruptLogException,
+    LateRecordException,
+    ProcessorException,
+)
 from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.events import ClientJoined, ClientProgress, TaskRestored, TaskStalled
 from task_assignor.runtime.machines.protocol import (
@@ -31,7 +37,7 @@ from task_assignor.sdk import ProcessId, StreamsException, TaskId
 from task_assignor.sdk.text import counted, named
 
 SNAPSHOTS_MS: Final = 15_000
-"""So long clients may write their last snapshots; they begin none after `client_snapshots.LAST_MS`."""
+"""So long clients may write their last snapshots; they begin none after `client.snapshots.LAST_MS`."""
 GRACE_MS: Final = 3_000
 """So long a client that is to stop may do something else, or say nothing."""
 STALLED_MS: Final = 10_000
@@ -512,9 +518,14 @@ def error_of(failure: TaskFailure, client: str) -> StreamsException:
     where = named("client", client)
     message = f"{failure.message} (on {where})"
     error: StreamsException
-    if failure.kind == "processor":
+    if failure.kind in ("processor", "bad", "late"):
         line = "" if failure.line is None else f"\n  {failure.line}"
-        error = ProcessorException(f"{message}{line}", str(failure.task), failure.traceback, failure.line)
+        story, what = f"{message}{line}", (str(failure.task), failure.traceback, failure.line)
+        if failure.kind == "processor":
+            error = ProcessorException(story, *what)
+        else:
+            kind = LateRecordException if failure.kind == "late" else BadRecordException
+            error = kind(story, *failure.place[:3], *what)
     elif failure.kind == "log":
         error = CorruptLogException(message, *failure.place)
     else:

@@ -9,12 +9,13 @@ Where results go to topics elsewhere, the rows are records there, and a commit s
 
 The time of a topic, for those who read it, is that up to which all who write it have come: see `topic_time`.
 
-A reader that stands still leaves many files unread, so of each only its name and eight bytes for each partition are kept.
+A reader that stands still leaves many files unread, so of each only its name and twelve bytes for each partition are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,8 @@ class _Topic:
     def __init__(self, partitions: int, starts: Sequence[int] | None = None, read: Sequence[int] | None = None) -> None:
         self._ends: npt.NDArray[np.int64] = np.zeros((partitions, 8), np.int64)
         """(partitions, N + 1 or more) the offsets before the first file, then those after each."""
+        self._places: npt.NDArray[np.int32] = np.zeros((partitions, 8), np.int32)
+        """(partitions, N + 1 or more) where the rows of a partition begin in each file; unknown of the first, as there is none."""
         self._times: npt.NDArray[np.int64] = np.full(8, NO_TIME)
         """(N + 1 or more,) the time of the topic there, ms."""
         self._read: npt.NDArray[np.int64] = np.zeros(partitions, np.int64)
@@ -62,6 +65,7 @@ class _Topic:
             self._make_room()
         before, after = self._ends[:, len(self._files)], self._ends[:, len(self._files) + 1]
         after[:] = before + rows
+        self._places[1:, len(self._files) + 1] = np.cumsum(rows[:-1])
         self._times[len(self._files) + 1] = self._times[len(self._files)]
         unread = int(np.count_nonzero(after > np.maximum(before, self._read)))
         self._files.append(file if unread else None)
@@ -71,11 +75,14 @@ class _Topic:
     def _make_room(self) -> None:
         """Forget the files before the first one that is needed; if these are few, take more room."""
         gone = self._needed_from
-        left, times = (found[..., gone : len(self._files) + 1].copy() for found in (self._ends, self._times))
-        if 2 * len(times) > len(self._times):
-            self._ends = np.zeros((len(left), 2 * len(self._times)), np.int64)
-            self._times = np.full(2 * len(self._times), NO_TIME)
-        self._ends[:, : len(times)], self._times[: len(times)] = left, times
+        left = len(self._files) + 1 - gone
+
+        def moved(known: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            room = np.repeat(known, 2, axis=-1) if 2 * left > known.shape[-1] else known
+            room[..., :left] = known[..., gone : gone + left]
+            return room
+
+        self._ends, self._places, self._times = moved(self._ends), moved(self._places), moved(self._times)
         del self._files[:gone], self._unread[:gone]
 
     @property
@@ -101,13 +108,11 @@ class _Topic:
         # Those that end after the start and begin before the end.
         first = max(int(np.searchsorted(ends, start, "right")) - 1, 0)
         last = int(np.searchsorted(ends, end))
-        around = self._ends[: partition + 1, first : last + 1]
-        rows = np.diff(around, axis=1)
         found = zip(
             self._files[first:last],
-            rows[:-1].sum(axis=0).tolist(),
-            around[-1].tolist(),
-            rows[-1].tolist(),
+            self._places[partition, first + 1 : last + 1].tolist(),
+            ends[first:last].tolist(),
+            np.diff(ends[first : last + 1]).tolist(),
             strict=False,
         )
         return tuple(
