@@ -16,25 +16,20 @@ import pyarrow.compute as pc
 import pytest
 
 from task_assignor.runtime import (
-    Aggregate,
     BatchesCommitted,
     CommitLogException,
-    DerivedStream,
     KeyValueStoreSpec,
     Output,
     Processor,
     RecordProcessor,
     RunEvent,
     StoreException,
-    StreamsApplication,
     StreamTableJoin,
     SubTopology,
     TaskContext,
-    TimeWindows,
     Topic,
     TopicException,
     Topology,
-    WindowedAggregation,
     WindowedJoin,
     WindowStoreSpec,
     append_topic,
@@ -42,8 +37,6 @@ from task_assignor.runtime import (
     read_output,
     write_topic,
 )
-from task_assignor.runtime.run_folder.layout import APPLICATION, RunLayout, read_application
-from task_assignor.runtime.storage import as_document
 from tests.runtime.support import AFTER_MS, BEFORE_MS, QUICK, application, in_order, join_topology, stream
 from tests.runtime.test_topic_growth import ROWS, WIDE, numbers_of
 
@@ -165,31 +158,6 @@ def test_a_run_that_goes_on_sees_a_column_that_its_topic_has_gained(tmp_path: Pa
         strict = WIDE.schema.append(pa.field("strict", pa.int64(), nullable=False))
         with pytest.raises(CommitLogException, match='strict: is "int64", was not there'):
             application(tmp_path, _same(strict), options=options).run()
-
-
-def _doubled(rows: pa.Table) -> pa.Table:
-    return pa.table({"m": pc.multiply(rows.column("n"), 2)})
-
-
-def test_a_run_whose_windows_have_sums_of_another_type_is_refused_before_it_begins(tmp_path: Path) -> None:
-    """Means of both are floats, so nothing showed it; the first batch failed, after others had been committed."""
-    write_topic(tmp_path / "topics", "t", ROWS, partitions=1, key=["key"], timestamp="n")
-
-    def windows(kind: pa.DataType) -> StreamsApplication:
-        derived = DerivedStream(
-            "d", Topic.open(tmp_path / "topics", "t").spec, map_values=_doubled, schema=pa.schema([("m", kind)])
-        )
-        mean = WindowedAggregation(source="d", windows=TimeWindows(10), aggregates={"mean": Aggregate.mean("m")})
-        return application(tmp_path, Topology(mean.sub_topology("w", "out", derived.spec), derived=derived), clients=1)
-
-    rows = windows(pa.int32()).run().table("out").num_rows
-    with pytest.raises(CommitLogException, match=r'state, mean__sum: was "int64", is "double".*A mean keeps the sum'):
-        windows(pa.float64()).run()
-    layout = RunLayout(tmp_path / "run")
-    former = read_application(layout)
-    del former.identity["sub-topologies"]["w"]["processor"]["state"]
-    layout.storage.put(APPLICATION, as_document(former))
-    assert windows(pa.int64()).run().table("out").num_rows == rows, "int32 has sums of the same type"
 
 
 def test_a_run_in_progress_does_not_see_what_its_topic_gains(tmp_path: Path) -> None:

@@ -137,12 +137,10 @@ def _sub_topology(
     sub: SubTopology, outputs: Mapping[str, pa.Schema | None], topics: Mapping[str, TopicSpec]
 ) -> dict[str, Any]:
     parquet = sorted(output.name for output in sub.outputs if output.format == "parquet")
-    # A join knows of which source each column of its result is; windows know what their store has that no output shows.
-    derive, kept = (
-        getattr(sub.processor, name, None) if is_ready_made(sub.processor) else None
-        for name in ("origins", "state_schema")
+    # A join knows of which source each column of its result is.
+    derive: Callable[[Mapping[str, TopicSpec]], dict[str, str]] | None = (
+        getattr(sub.processor, "origins", None) if is_ready_made(sub.processor) else None
     )
-    sources = {name: topics[name] for name in sub.sources}
     return {
         **({"outputs in Parquet": parquet} if parquet else {}),
         # It is a part of the names of its tasks.
@@ -154,8 +152,7 @@ def _sub_topology(
             "name": factory_name(sub.processor),
             "parameters": _parameters(sub.processor, topics),
             **({"version": sub.version} if sub.version else {}),
-            **({"columns": derive(sources)} if derive else {}),
-            **({"state": columns_of(kept(sources))} if kept else {}),
+            **({"columns": derive({name: topics[name] for name in sub.sources})} if derive else {}),
         },
         "outputs": {
             output.name: None if (schema := outputs[output.name]) is None else columns_of(schema)
@@ -210,8 +207,8 @@ def _take_settings(before: dict[str, Any], now: dict[str, Any], sub: SubTopology
     before["outputs"] = {**{name: now["outputs"][name] for name in sub.dead_letters}, **there}
     if is_ready_made(sub.processor) and before["processor"]["name"] == now["processor"]["name"]:
         columns = before["processor"].get("columns")
-        for known in {"columns", "state"} & {*now["processor"]}:
-            before["processor"][known] = {**now["processor"][known], **before["processor"].get(known, {})}
+        if "columns" in now["processor"]:
+            before["processor"]["columns"] = {**now["processor"]["columns"], **(columns or {})}
         free = _OF_LEFT_OUT if columns is None else (*_OF_LEFT_OUT, *_OF_COLUMNS)
         graces = getattr(sub.processor, "free_graces", ())
         for name, plan in before["processor"]["parameters"].items():
@@ -478,7 +475,6 @@ _HINTS: Final = (
         'parameters, .*(, (state|_mgr)(, [^:]*)?: was |"state": )',
         "A frame or an array is compared as its package pickles it, which another version may do in another way. A table of Arrow stays what it is.",
     ),
-    (r", processor, state, ", "A mean keeps the sum of its column, in a type that goes with that of the column."),
     (r", columns(, [^:]*)?: ", "Columns may be gained that can be null."),
     (
         r", stores, ",

@@ -224,10 +224,6 @@ class _Factory:
         keys = (plain(spec.schema.field(column)) for column in self.by)
         return pa.schema([*keys, pa.field(START, time), pa.field(END, time), *group.fields])
 
-    def state_schema(self, topics: Mapping[str, TopicSpec]) -> pa.Schema:
-        """Columns of the store for the aggregates: a mean has the sum in the type of its column."""
-        return pa.schema(Group(topics[self.spec.name], self.aggregation.aggregates, self.where).state_fields)
-
 
 class _Windowed(Processor):
     """What all kinds of windows share. The store holds the columns of the group, the window, and states."""
