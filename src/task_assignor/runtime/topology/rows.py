@@ -153,7 +153,7 @@ def check_times(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
 
 def likely(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """What the columns are up to the first value that does not go with those before it."""
-    names = dict.fromkeys(name for row in rows for name in row if _is_text(name))
+    names = filter(_is_text, dict.fromkeys(name for row in rows for name in row))
     return pa.schema([(name, _type_of_first([row.get(name) for row in rows])) for name in names])
 
 
