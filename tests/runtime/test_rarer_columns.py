@@ -1,4 +1,4 @@
-"""Columns of which Arrow or polars alone make errors: structs with fields that are never null, tensors."""
+"""Columns of which Arrow or polars alone make errors, or other values: structs with fields that are never null, tensors, far times."""
 
 from __future__ import annotations
 
@@ -96,6 +96,20 @@ def test_rows_without_a_partner_can_be_read_if_fields_of_a_struct_are_never_null
     found = read_output(tmp_path / "run", "out")
     assert found.schema.field("x_right").type == STRUCT
     assert sorted(map(str, found.column("x_right").to_pylist())) == ["None", "None", "{'a': 7}"]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("s", "UTC"), pa.duration("s")], ids=str)
+@pytest.mark.parametrize("is_group", [False, True])
+def test_seconds_that_are_no_milliseconds_are_told(kind: pa.DataType, is_group: bool) -> None:
+    """polars made other times of them: the largest was a small one, and groups became one."""
+    spec = _spec("l", kind)
+    aggregates = {"most": Aggregate.count()} if is_group else {"most": Aggregate.max("x")}
+    counted = Aggregation(source="l", by=["k", "x"] if is_group else None, aggregates=aggregates)
+    task = MemoryTask(counted.sub_topology("s", "out", spec), {"l": spec})
+    task.process({"l": ROWS.set_column(2, "x", pa.array([-5, 5]).cast(kind))})
+    assert len(task.outputs["out"]) == 2
+    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
+        task.process({"l": ROWS.set_column(2, "x", pa.array([1, 2**62]).cast(kind))})
 
 
 def test_tensors_can_be_counted_and_looked_up() -> None:

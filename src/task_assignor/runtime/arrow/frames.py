@@ -119,11 +119,13 @@ def check_holds(table: pa.Table) -> None:
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
-    """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there.
+    """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there; and no
+    seconds: these are milliseconds, of which polars itself makes other times, without a word, where they do not fit into 64 bits.
 
     Raises:
         TypeError: polars has no such type.
-    """
+        pyarrow.ArrowInvalid: so many seconds are no milliseconds.
+    """  # noqa: D205
     import polars as pl
 
     for place, kind in enumerate(table.schema.types):
@@ -467,8 +469,12 @@ def _known_to_polars(kind: pa.DataType) -> pa.DataType:
     if types.is_struct(kind):
         # Arrow casts none that is null to fields that never are.
         return pa.struct([field.with_nullable(nullable=True) for field in kind])
-    is_offset = pa.types.is_timestamp(kind) and (kind.tz or "").startswith(("+", "-"))
-    return pa.timestamp(kind.unit, "UTC") if is_offset else kind
+    if types.is_duration(kind):
+        return pa.duration("ms") if kind.unit == "s" else kind
+    if not types.is_timestamp(kind):
+        return kind
+    zone = "UTC" if (kind.tz or "").startswith(("+", "-")) else kind.tz
+    return pa.timestamp("ms" if kind.unit == "s" else kind.unit, zone)
 
 
 def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
