@@ -112,6 +112,19 @@ def test_seconds_that_are_no_milliseconds_are_told(kind: pa.DataType, is_group: 
         task.process({"l": ROWS.set_column(2, "x", pa.array([1, 2**62]).cast(kind))})
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("s", "UTC"), pa.date64(), pa.duration("s")], ids=str)
+def test_a_fold_says_which_column_python_has_no_values_for(kind: pa.DataType) -> None:
+    """It ended with "date value out of range", whatever it looked at: a far time in any column of the topic was enough."""
+    spec = _spec("l", kind)
+    fold = Aggregate.fold(lambda most, record: max(most, record["n"]), 0, pa.int64())
+    task = MemoryTask(Aggregation(source="l", aggregates={"most": fold}).sub_topology("s", "out", spec), {"l": spec})
+    far = pa.array([0, 864 * 10**15]).cast(kind)
+    with pytest.raises(
+        ValueError, match=r"^'x' has a value that Python has no .* of: OverflowError.* cast the column to int64"
+    ):
+        task.process({"l": ROWS.set_column(2, "x", far)})
+
+
 def test_tensors_can_be_counted_and_looked_up() -> None:
     """Arrow makes no table of them without rows its own way, and that error came, whatever was computed."""
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(8).reshape(2, 2, 2))

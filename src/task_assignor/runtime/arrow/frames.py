@@ -385,7 +385,19 @@ def to_records(table: pa.Table) -> list[dict[str, Any]]:
     """
     for name, column in zip(table.schema.names, table.columns, strict=True):
         check_times_of_day(name, column)
-    records: list[dict[str, Any]] = table.to_pylist()
+    records: list[dict[str, Any]]
+    try:
+        records = table.to_pylist()
+    except (OverflowError, ValueError):
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            try:
+                column.to_pylist()
+            except (OverflowError, ValueError) as error:
+                raise ValueError(
+                    f"{name!r} has a value that Python has no {column.type} of: {failure(error)}. Maybe a time beyond the years 1 to 9999: "
+                    "cast the column to int64, or leave such rows out."
+                ) from error
+        raise
     return records
 
 
