@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from task_assignor.runtime import TableChanges, Topology, write_topic
 from tests.cli.conftest import Run, Runner
 from tests.runtime.support import application, count_topology, stream, write_streams
 
@@ -16,6 +18,14 @@ from tests.runtime.support import count_topology, settings
 
 application = StreamsApplication(count_topology(), settings(), topics_root="topics", run_dir="run")
 print("made")
+"""
+
+FAR = """
+from task_assignor.runtime import StreamsApplication, TableChanges, Topic, Topology
+from tests.runtime.support import settings
+
+topology = Topology([TableChanges(table="t").sub_topology("changes", "out", Topic.open("topics", "t").spec)])
+application = StreamsApplication(topology, settings(), topics_root="topics", run_dir="run")
 """
 
 
@@ -58,3 +68,25 @@ def test_what_is_not_there_is_named(read: Runner, tmp_path: Path) -> None:
         done = read(*arguments)
         assert (done.code, done.out) == (2, "")
         assert said in done.err
+
+
+def test_times_that_python_does_not_know_are_numbers(run: Runner, tmp_path: Path) -> None:
+    """The command ended with a traceback: "date value out of range"."""
+    rows = pa.table(
+        {
+            "k": ["a"],
+            "far": pa.array([10**18]).cast(pa.timestamp("us", "UTC")),
+            "day": pa.array([10**9], pa.int32()).cast(pa.date32()),
+            "of_day": pa.array([1]).cast(pa.time64("ns")),
+            "near": pa.array([5]).cast(pa.timestamp("s")),
+            "many": pa.array([[10**15, None]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("s"))),
+        }
+    )
+    topic = write_topic(tmp_path / "topics", "t", rows, partitions=1, key=["k"])
+    topology = Topology([TableChanges(table="t").sub_topology("changes", "out", topic.spec)])
+    application(tmp_path, topology).run()
+    (tmp_path / "far.py").write_text(FAR)
+    done = run("read-store", "far.py", "changes-table")
+    assert (done.code, done.err) == (0, "")
+    near = {"k": "a", "near": "1970-01-01 00:00:05"}
+    assert done.lines == [near | {"far": 10**18, "day": 10**9, "of_day": 1, "many": [10**15, None]}]

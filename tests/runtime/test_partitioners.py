@@ -69,3 +69,12 @@ def test_keys_may_be_dictionaries_of_several_files() -> None:
     files = [pa.table([pa.array(keys).dictionary_encode()], schema=schema) for keys in (["a", None], ["b", "a"])]
     task = Partitioners(2, {name: TopicSpec(name, 4, schema, ("k",)) for name in "cd"})
     task.look(dict.fromkeys("cd", pa.concat_tables(files)))
+
+
+@pytest.mark.parametrize("name", [".k", ".", "[0]", "a.b"])
+def test_keys_may_have_any_name(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """Arrow took those that begin with a dot for paths, and the run ended: "No match for FieldRef.Name(k) in .k: string"."""
+    schema = SCHEMA.set(0, pa.field(name, pa.string()))
+    task = Partitioners(2, {topic: TopicSpec(topic, 4, schema, (name,)) for topic in "ab"})
+    task.look({topic: rows.rename_columns(schema.names) for topic, rows in (("a", RIGHT), ("b", OTHERS))})
+    assert "; topics: b." in caplog.text

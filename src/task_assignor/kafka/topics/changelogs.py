@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import in_one_piece
-from task_assignor.runtime.arrow.frames import padded
+from task_assignor.runtime.arrow.frames import fitted, no_rows
 from task_assignor.runtime.stores.encoding import KeyEncoding, ValueEncoding
 from task_assignor.runtime.stores.key_value import DELETED, KeyValueStoreSpec
 from task_assignor.runtime.stores.window import WindowStoreSpec
@@ -93,7 +93,7 @@ class _KeyValueChanges:
             last.pop(key, None)
             last[key] = value
         if not last:
-            return self._schema.empty_table()
+            return no_rows(self._schema)
         keys = self._keys.decode(list(last))
         values = self._values.decode([self._values.nothing if value is None else value for value in last.values()])
         deleted = np.fromiter((value is None for value in last.values()), np.bool_, len(last))
@@ -119,7 +119,7 @@ class _WindowChanges:
             return pa.schema([(self._time, pa.int64())]).empty_table()
         # It may have gained columns: the newest piece that has most of them has all.
         widest = max((piece.schema for piece in reversed(pieces)), key=len).remove_metadata()
-        filled = [padded(piece, widest).cast(widest) for piece in pieces if piece.num_rows]
+        filled = [fitted(piece, widest) for piece in pieces if piece.num_rows]
         rows = pa.concat_tables(filled) if filled else pieces[-1]
         # Stream time and expiry are those after the last.
         return rows.replace_schema_metadata(pieces[-1].schema.metadata)

@@ -62,6 +62,14 @@ def padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The same in the types of the schema, too. Arrow's cast of a table refuses structs that are null and have fields that never are,
+    also where their type stays.
+    """  # noqa: D205
+    columns = zip(padded(table, schema).columns, schema.types, strict=True)
+    return pa.table([column if column.type == kind else column.cast(kind) for column, kind in columns], schema=schema)
+
+
 def no_rows(schema: pa.Schema) -> pa.Table:
     """A table of these columns without rows: of the tensors that numpy's arrays become Arrow's own way makes none."""
     try:
@@ -111,11 +119,13 @@ def check_holds(table: pa.Table) -> None:
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
-    """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there.
+    """The same rows for polars, without a copy. It knows no zones that are offsets (`+05:30`): their times are in UTC there; and no
+    seconds: these are milliseconds, of which polars itself makes other times, without a word, where they do not fit into 64 bits.
 
     Raises:
         TypeError: polars has no such type.
-    """
+        pyarrow.ArrowInvalid: so many seconds are no milliseconds.
+    """  # noqa: D205
     import polars as pl
 
     for place, kind in enumerate(table.schema.types):
@@ -124,7 +134,7 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
             table = table.set_column(place, table.schema.names[place], decoded(table.column(place)))
     known = pa.schema([field.with_type(retyped(field.type, _known_to_polars)) for field in table.schema])
     if known != table.schema:
-        table = table.cast(known)
+        table = fitted(table, known)
     # To a name of no letters it gives another one.
     rows = table.rename_columns([str(place) for place in range(table.num_columns)])
     whole = []
@@ -375,7 +385,19 @@ def to_records(table: pa.Table) -> list[dict[str, Any]]:
     """
     for name, column in zip(table.schema.names, table.columns, strict=True):
         check_times_of_day(name, column)
-    records: list[dict[str, Any]] = table.to_pylist()
+    records: list[dict[str, Any]]
+    try:
+        records = table.to_pylist()
+    except (OverflowError, ValueError):
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            try:
+                column.to_pylist()
+            except (OverflowError, ValueError) as error:
+                raise ValueError(
+                    f"{name!r} has a value that Python has no {column.type} of: {failure(error)}. Maybe a time beyond the years 1 to 9999: "
+                    "cast the column to int64, or leave such rows out."
+                ) from error
+        raise
     return records
 
 
@@ -413,12 +435,12 @@ def taken(table: pa.Table, rows: pa.Array, at_once: int = 1 << 30) -> pa.Table:
             # Values that are bits have an eighth of a byte each.
             if all(_longest(column) <= at_once // 4 for column in found.columns):
                 return found
-    wide = table.cast(pa.schema([field.with_type(retyped(field.type, _wide)) for field in table.schema]))
+    wide = fitted(table, pa.schema([field.with_type(retyped(field.type, _wide)) for field in table.schema]))
 
     def pieces(rows: pa.Array) -> list[pa.Table]:
         found = wide.take(rows)
         if found.nbytes <= at_once or len(rows) == 1:
-            return [found.cast(table.schema)]
+            return [fitted(found, table.schema)]
         step = -(-len(rows) * at_once // (2 * found.nbytes))
         del found
         return [piece for start in range(0, len(rows), step) for piece in pieces(rows[start : start + step])]
@@ -445,14 +467,26 @@ def _known_to_polars(kind: pa.DataType) -> pa.DataType:
         # Older versions panic, newer ones have a type of that name; the values are those of what it stores.
         return retyped(kind.storage_type, _known_to_polars)
     values, types = kind.value_type if pa.types.is_dictionary(kind) else kind, pa.types
-    if (types.is_decimal(values) and values.scale < 0) or any(
-        is_one(values)
-        for is_one in (types.is_decimal256, types.is_interval, types.is_list_view, types.is_large_list_view)
+    if (
+        (types.is_decimal(values) and values.scale < 0)
+        or (types.is_fixed_size_binary(values) and not values.byte_width)
+        or (types.is_fixed_size_list(values) and not values.list_size)
+        or any(
+            is_one(values)
+            for is_one in (types.is_decimal256, types.is_interval, types.is_list_view, types.is_large_list_view)
+        )
     ):
         # At some of them it panics.
         raise TypeError(f"polars has no {values}")
-    is_offset = pa.types.is_timestamp(kind) and (kind.tz or "").startswith(("+", "-"))
-    return pa.timestamp(kind.unit, "UTC") if is_offset else kind
+    if types.is_struct(kind):
+        # Arrow casts none that is null to fields that never are.
+        return pa.struct([field.with_nullable(nullable=True) for field in kind])
+    if types.is_duration(kind):
+        return pa.duration("ms") if kind.unit == "s" else kind
+    if not types.is_timestamp(kind):
+        return kind
+    zone = "UTC" if (kind.tz or "").startswith(("+", "-")) else kind.tz
+    return pa.timestamp("ms" if kind.unit == "s" else kind.unit, zone)
 
 
 def as_tables(rows: object, what: str) -> Iterator[pa.Table]:
@@ -532,7 +566,7 @@ def _as_table(rows: Any, what: str) -> pa.Table:
             table = rows.to_arrow()
         else:
             table = pa.table(rows)
-        return with_plain_types(table.cast(pa.schema([field.remove_metadata() for field in table.schema])))
+        return with_plain_types(fitted(table, pa.schema([field.remove_metadata() for field in table.schema])))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TopicException(
             f"The {type(rows).__name__} for {what} cannot be made an Arrow table: {failure(error)}. Maybe give each "
@@ -543,7 +577,7 @@ def _as_table(rows: Any, what: str) -> pa.Table:
 def with_plain_types(table: pa.Table) -> pa.Table:
     """The same rows in types that every file of a log can have, whatever its rows are."""
     plain = plain_types(table.schema)
-    return table if plain == table.schema else table.cast(plain)
+    return table if plain == table.schema else fitted(table, plain)
 
 
 def plain_types(schema: pa.Schema) -> pa.Schema:

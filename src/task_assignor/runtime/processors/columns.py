@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import array_of, decoded
-from task_assignor.runtime.arrow.frames import to_frame
+from task_assignor.runtime.arrow.frames import no_rows, to_frame
 from task_assignor.runtime.errors import StoreException, TopologyException
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.runtime.topology.sub_topology import several
@@ -46,8 +46,8 @@ def plain(field: pa.Field) -> pa.Field:
 
 
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column in that type. Of polars maps are lists of pairs, which Arrow 18 cannot cast to maps, and JSON is kept as larger texts,
-    which Arrow takes for another type of that name.
+    """The column in that type. Of polars maps are lists of pairs, which Arrow 18 cannot cast to maps, JSON is kept as larger texts,
+    which Arrow takes for another type of that name, and what is in a struct may be null, which Arrow refuses where the struct is.
     """  # noqa: D205
     if column.type == kind:
         return column
@@ -59,7 +59,7 @@ def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         return as_type(column, kind.storage_type).cast(kind)
     try:
         return column.cast(kind)
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         return pa.chunked_array([array_of(_with_maps(column.to_pylist(), pa.list_(kind)), kind)])
 
 
@@ -90,7 +90,7 @@ def check_computable(where: str, fields: Iterable[pa.Field]) -> None:
                 "a pattern. Maybe rename it."
             )
         try:
-            to_frame(pa.schema([plain(field)]).empty_table())
+            to_frame(no_rows(pa.schema([plain(field)])))
         except TypeError as error:
             raise TopologyException(
                 f"{where} cannot have {field.name!r} as {field.type}: {error}. Maybe cast it to another type."

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import own, taken, to_frame
+from task_assignor.runtime.arrow.frames import fitted, own, taken, to_frame
 from task_assignor.runtime.arrow.keys import keeps_key
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import SourceColumns, check_computable, stores_of
@@ -115,7 +115,7 @@ def values_at(keys: pa.Table, places: Int64Array, table: Updates, store: KeyValu
 def _with_stored(table: Updates, store: KeyValueStore, keys: pa.Table) -> tuple[pa.Table, BoolArray]:
     """The values of all updates, then those that the store has of some keys; and which are there."""
     stored, there = store.find(keys)
-    return pa.concat_tables([table.values, stored.cast(table.values.schema)]), np.concatenate([table.there, there])
+    return pa.concat_tables([table.values, fitted(stored, table.values.schema)]), np.concatenate([table.there, there])
 
 
 def _last_before(keys: pa.Table, places: Int64Array, table: Updates) -> Int64Array:

@@ -25,7 +25,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import own, taken, to_frame
+from task_assignor.runtime.arrow.frames import no_rows, own, taken, to_frame
 from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.aggregates import Aggregate, Group, to_aggregates
@@ -410,7 +410,7 @@ class _InTimeWindows(_Windowed):
         """The states so far of some groups and windows; null where there are none."""
         stored = self._store.frame
         if stored is None:
-            stored = to_frame(self._stored.empty_table())
+            stored = to_frame(no_rows(self._stored))
         by = keys.columns
         states = self._group.put_together(stored.join(keys, on=by, how="semi"), by)
         return keys.with_row_index(own("row")).join(states, on=by, how="left").sort(own("row"))

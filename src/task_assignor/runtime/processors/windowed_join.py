@@ -29,7 +29,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import taken
+from task_assignor.runtime.arrow.frames import no_rows, taken
 from task_assignor.runtime.arrow.times import FARTHEST_MS, NO_TIME
 from task_assignor.runtime.errors import TopologyException
 from task_assignor.runtime.processors.columns import (
@@ -373,7 +373,7 @@ class JoinProcessor(Processor):
     ) -> tuple[pa.Table, pa.Table]:
         """The rows that take part, and those whose key has a null, with the columns of the store; moves the stream time."""
         if rows.num_rows == 0 and context.time_of_topic(side.topic) is None:
-            return side.stored.empty_table(), side.stored.empty_table()
+            return no_rows(side.stored), no_rows(side.stored)
         times, keep = with_times(side.topic, rows, side.timestamp, context)
         newest, now = newest_so_far(side.topic, times, before, context)
         if now is not None:
@@ -392,7 +392,7 @@ class JoinProcessor(Processor):
         table = pa.table(columns, schema=side.stored)
         has_key = valid_keys(rows, side.columns.key)
         if has_key is None:
-            return masked(table, keep), side.stored.empty_table()
+            return masked(table, keep), no_rows(side.stored)
         context.count("null_key", int((~has_key).sum()))
         return masked(table, both(keep, has_key)), masked(table, both(keep, ~has_key))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import padded
+from task_assignor.runtime.arrow.frames import fitted
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.output_files import MERGED_BYTES, Merge, OutputFile, OutputFiles
 from task_assignor.runtime.storage import PARQUET, Storage, as_one_file, open_arrow
@@ -106,7 +106,7 @@ class Compaction:
         for one in merge.files:
             table = self._open(merge, one)
             try:
-                yield table if table.schema == schema else padded(table, schema).cast(schema)
+                yield table if table.schema == schema else fitted(table, schema)
             except pa.ArrowException:
                 self._left.add(one.file.path)
                 raise

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import no_rows, padded
+from task_assignor.runtime.arrow.frames import fitted, no_rows
 from task_assignor.runtime.errors import CommitLogException, CorruptLogException
 from task_assignor.runtime.machines.coordinator.progress import KEPT_MARKERS
 from task_assignor.runtime.machines.output_files import OutputFile
@@ -182,4 +182,4 @@ def read_output(run_dir: str | Path, output: str, marker: str | None = None) -> 
         return pa.table({}) if declared is None else no_rows(declared)
     rows = pa.concat_tables(tables, promote_options="default")
     # Columns that it has gained may not be in any file yet; and Parquet has no seconds, for one.
-    return rows if declared is None else padded(rows, declared).cast(declared)
+    return rows if declared is None else fitted(rows, declared)

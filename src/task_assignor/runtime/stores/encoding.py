@@ -47,7 +47,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 def is_value_type(kind: pa.DataType) -> bool:
     """A column of this type can be kept: Arrow gives it back from the plain one, and takes rows of it."""
     try:
-        pa.nulls(1, plain_type(kind)).cast(kind).take(pa.array([0]))
+        # None: one row would have to be null, also in what is in a struct and is never null.
+        pa.nulls(0, plain_type(kind)).cast(kind).take(pa.array([], pa.int64()))
     except pa.ArrowNotImplementedError:
         return False
     return True
@@ -87,7 +88,7 @@ def _flat(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
         column = column.cast(kind)
     array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
     if isinstance(array, pa.ChunkedArray):
-        return pa.array([], kind)
+        return pa.nulls(0, kind)
     return array if array.offset == 0 else pa.concat_arrays([array])
 
 
@@ -555,4 +556,4 @@ def _from_cells(cells: pa.Array, kind: pa.DataType, valid: npt.NDArray[np.bool_]
     missing = pa.nulls(1, kind)
     read: Callable[[Any], pa.Array] = lambda cell: pa.ipc.read_record_batch(pa.py_buffer(cell), schema).column(0)  # noqa: E731
     found = [read(cell.as_py()) if there else missing for cell, there in zip(cells, valid, strict=True)]
-    return pa.concat_arrays(found) if found else pa.array([], kind)
+    return pa.concat_arrays(found) if found else pa.nulls(0, kind)

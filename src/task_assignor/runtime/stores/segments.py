@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import padded, taken
+from task_assignor.runtime.arrow.frames import fitted, taken
 from task_assignor.runtime.machines.records import Part
 
 DEAD_SHARE: Final = 0.5
@@ -116,7 +116,7 @@ class Segment:
     def padded(self, schema: pa.Schema, time: str) -> Segment:
         """The same rows with columns that are new, and null."""
         return Segment(
-            padded(self._source, schema).cast(schema),
+            fitted(self._source, schema),
             time,
             before=self._before,
             part=self.part,

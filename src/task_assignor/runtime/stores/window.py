@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import in_one_piece
-from task_assignor.runtime.arrow.frames import in_own_memory, no_rows, not_a_table, padded, to_frame
+from task_assignor.runtime.arrow.frames import fitted, in_own_memory, no_rows, not_a_table, to_frame
 from task_assignor.runtime.errors import StoreException
 from task_assignor.runtime.machines.encoding import Value, decode, encode, fields_of
 from task_assignor.runtime.machines.records import Part, SavedStore
@@ -298,7 +298,7 @@ class WindowStore(Store):
         self._become(logged=known)
         schema = self._state.schema or pa.schema([(self._time, pa.int64())])
         # Columns may have come in the middle of the batch.
-        rows = [table if table.schema == schema else padded(table, schema).cast(schema) for table in pending]
+        rows = [table if table.schema == schema else fitted(table, schema) for table in pending]
         return self._with_state(pa.concat_tables(rows) if rows else no_rows(schema))
 
     def apply(self, changes: pa.Table) -> None:
@@ -353,7 +353,7 @@ class WindowStore(Store):
         schema = self._state.schema
         if schema is not None and not table.schema.equals(schema):
             # It is older than columns that were gained.
-            table = padded(table, schema).cast(schema)
+            table = fitted(table, schema)
         return Segment(table, self._time, part=part, is_mapped=True, is_gathered=is_gathered)
 
     def rollback(self) -> None:

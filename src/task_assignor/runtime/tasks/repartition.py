@@ -13,7 +13,7 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
-from task_assignor.runtime.arrow.frames import no_rows, padded, taken
+from task_assignor.runtime.arrow.frames import fitted, no_rows, taken
 from task_assignor.runtime.arrow.keys import partitions_of
 from task_assignor.runtime.arrow.times import NO_TIME, times_of
 from task_assignor.runtime.errors import CorruptLogException
@@ -132,7 +132,7 @@ class RepartitionLog:
         if table is None:
             table = open_committed(self._layout, file, "repartition", self.spec.name, partition, offset)
             # It may have gained columns since.
-            table = padded(table, self.spec.schema).cast(self.spec.schema)
+            table = fitted(table, self.spec.schema)
         with self._lock:
             self._tables[file.path] = table
             self._tables.move_to_end(file.path)

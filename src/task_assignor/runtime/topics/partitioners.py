@@ -51,12 +51,13 @@ class Partitioners:
         """
         for name in [name for name in self._looks if rows[name].num_rows]:
             spec = self._specs[name]
-            # Arrow has no groups of dictionaries that differ, as those of several files do.
-            some = in_one_piece(rows[name].slice(0, _ROWS).select(list(spec.key))).drop_null()
-            keys = some.group_by(list(spec.key)).aggregate([])
+            # Arrow has no groups of dictionaries that differ, as those of several files do, and takes names that begin with a dot for paths.
+            some = in_one_piece(rows[name].slice(0, _ROWS).select(list(spec.key)))
+            some = some.rename_columns([str(place) for place in range(some.num_columns)]).drop_null()
+            keys = some.group_by(some.column_names).aggregate([])
             self._looks[name] -= 1
             if keys.num_rows >= _KEYS:
-                found = partitions_of(keys, spec.key, spec.partitions)
+                found = partitions_of(keys, some.column_names, spec.partitions)
                 self._agrees[name] = bool((found == self._partition).all())
             if name in self._agrees or not self._looks[name]:
                 del self._looks[name]

@@ -21,7 +21,7 @@ import attrs
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import reencoded
-from task_assignor.runtime.arrow.frames import no_rows, padded
+from task_assignor.runtime.arrow.frames import fitted, no_rows
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.storage.disk import disk_errors
@@ -433,7 +433,7 @@ class Topic:
                 segment.base,
                 place,
             )
-        return padded(table.select([name for name in table.schema.names if name in seen]), schema).cast(schema)
+        return fitted(table.select([name for name in table.schema.names if name in seen]), schema)
 
     def _check_follows(self, segment: Segment, expected: int) -> None:
         if segment.base != expected:
