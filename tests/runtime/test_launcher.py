@@ -35,9 +35,7 @@ from task_assignor.runtime import (
     RuntimeOptions,
     SubTopology,
     Topology,
-    pickle_bootstrap,
 )
-from task_assignor.runtime.blame import line_to_blame
 from task_assignor.runtime.machines.client.task import Job, JobKind
 from task_assignor.runtime.machines.client.values import (
     ClientEvent,
@@ -207,20 +205,6 @@ def _bootstrap(root: Path) -> ClientBootstrap:
         *(("127.0.0.1", 1), b"x", ClientSpec("c"), "x", "x"),
         *(join_topology(), FolderTopics(str(root)), str(root), str(root), QUICK),
     )
-
-
-def test_code_keeps_the_name_of_its_file_on_its_way_to_a_client(tmp_path: Path) -> None:
-    """Else no message could tell the line of a processor: cloudpickle leaves the name out from 3.1.3 on."""
-    names: dict[str, Any] = {"__name__": "app"}
-    exec(compile("def make():\n    return (lambda: 1 / 0)()\n", "/somewhere/app.py", "exec"), names)
-    topology = Topology([SubTopology("mine", "left", names["make"])])
-    sent = pickle.loads(pickle_bootstrap(attrs.evolve(_bootstrap(tmp_path), topology=topology)))
-    (sub,) = sent.topology.sub_topologies
-    with pytest.raises(ZeroDivisionError) as caught:
-        sub.processor()
-    line = line_to_blame(caught.value.__traceback__)
-    assert line is not None
-    assert (line.file, line.line) == ("/somewhere/app.py", 2)
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])

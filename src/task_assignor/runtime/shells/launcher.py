@@ -24,7 +24,13 @@ from task_assignor.runtime.topics.spec import check_name
 from task_assignor.runtime.topology.sub_topology import processor_name
 from task_assignor.runtime.topology.topology import Topology
 from task_assignor.sdk import ConfigException, HostInfo, ProcessId, StreamsConfig
+from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import failure, shown
+
+_log = logger_of(__name__)
+_LARGE_BYTES: Final = 64 << 20
+_LARGE_RUNS: Final[set[str]] = set()
+"""Those of which it was said that much is sent to their clients."""
 
 MOST_THREADS: Final = 10_000
 """Each is a consumer of the group, which the driver keeps in memory."""
@@ -223,7 +229,7 @@ def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
         TopologyException: a processor cannot be sent to another process.
     """
     try:
-        return _by_value(bootstrap)
+        found = _by_value(bootstrap)
     except Exception as error:
         if _can_import_main():
             # By value it holds a lock or a file of its module, which another process can import instead.
@@ -233,6 +239,15 @@ def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
             f"{_culprit(bootstrap.topology)} cannot be sent to another process: {failure(error)}. Maybe it holds a file, a "
             "lock or a connection; open those in init(), which runs where the task runs."
         ) from error
+    if len(found) > _LARGE_BYTES and bootstrap.run_id not in _LARGE_RUNS:
+        _LARGE_RUNS.add(bootstrap.run_id)
+        _log.warning(
+            "Each client is sent %d MB, most of it for %s. That takes time and memory, also where a client is replaced. Maybe a function "
+            "of it has a table of its module or notebook: read such in init(), from a file, or make it a topic.",
+            len(found) >> 20,
+            _largest(bootstrap.topology),
+        )
+    return found
 
 
 def _can_import_main() -> bool:
@@ -241,18 +256,26 @@ def _can_import_main() -> bool:
     return getattr(main, "__spec__", None) is not None or getattr(main, "__file__", None) is not None
 
 
-def _culprit(topology: Topology) -> str:
+def _users_parts(topology: Topology) -> Iterator[tuple[str, object]]:
+    """What may have anything in it, with its name."""
     for sub in topology.sub_topologies:
-        try:
-            _by_value(sub.processor)
-        except Exception:  # noqa: BLE001 - this is the question
-            return f"The processor {processor_name(sub.processor)} of the sub-topology {sub.name!r}"
+        yield f"the processor {processor_name(sub.processor)} of the sub-topology {sub.name!r}", sub.processor
     for stream in topology.derived:
+        yield f"the derived stream {stream.name!r}", stream
+
+
+def _culprit(topology: Topology) -> str:
+    for name, part in _users_parts(topology):
         try:
-            _by_value(stream)
+            _by_value(part)
         except Exception:  # noqa: BLE001 - this is the question
-            return f"The derived stream {stream.name!r}"
+            return f"T{name[1:]}"
     return "The topology"
+
+
+def _largest(topology: Topology) -> str:
+    sizes = {name: len(_by_value(part)) for name, part in _users_parts(topology)}
+    return max(sizes, key=sizes.__getitem__)
 
 
 class Launcher(Protocol):

@@ -1,0 +1,69 @@
+"""What clients are sent: processors by value, with the names of their files, and not much of it without a word."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from task_assignor.runtime import (
+    ClientBootstrap,
+    ClientSpec,
+    DerivedStream,
+    SubTopology,
+    TopicSpec,
+    Topology,
+    pickle_bootstrap,
+)
+from task_assignor.runtime.blame import line_to_blame
+from task_assignor.runtime.topics.topic import FolderTopics
+from tests.runtime.support import QUICK, CountByKey
+
+
+def bootstrap_of(topology: Topology, root: Path, run_id: str = "x") -> ClientBootstrap:
+    return ClientBootstrap(
+        *(("127.0.0.1", 1), b"x", ClientSpec("c"), "x", run_id),
+        *(topology, FolderTopics(str(root)), str(root), str(root), QUICK),
+    )
+
+
+def test_code_keeps_the_name_of_its_file_on_its_way_to_a_client(tmp_path: Path) -> None:
+    """Else no message could tell the line of a processor: cloudpickle leaves the name out from 3.1.3 on."""
+    names: dict[str, Any] = {"__name__": "app"}
+    exec(compile("def make():\n    return (lambda: 1 / 0)()\n", "/somewhere/app.py", "exec"), names)
+    topology = Topology([SubTopology("mine", "left", names["make"])])
+    sent = pickle.loads(pickle_bootstrap(bootstrap_of(topology, tmp_path)))
+    (sub,) = sent.topology.sub_topologies
+    with pytest.raises(ZeroDivisionError) as caught:
+        sub.processor()
+    line = line_to_blame(caught.value.__traceback__)
+    assert line is not None
+    assert (line.file, line.line) == ("/somewhere/app.py", 2)
+
+
+@pytest.mark.parametrize(
+    ("is_derived", "said"), [(False, "Holds of the sub-topology 'large'"), (True, "derived stream 'kept'")]
+)
+def test_much_that_is_sent_is_told_once_with_what_it_is_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_derived: bool, said: str
+) -> None:
+    """Of a table of 400 MB that a function had of its notebook nothing was said but that clients are waited for."""
+    much = bytes(65 << 20)
+
+    class Holds(CountByKey):
+        table = much
+
+    spec = TopicSpec("left", 1, pa.schema([("key", pa.int64())]), ("key",))
+    kept = DerivedStream("kept", spec, filter=lambda rows: rows.column(much[:0].decode() or "key"))
+    large = SubTopology("large", "kept" if is_derived else "left", CountByKey if is_derived else Holds)
+    topology = Topology([large, SubTopology("small", "left", CountByKey)], derived=[kept] if is_derived else [])
+    for _ in range(2):
+        pickle_bootstrap(bootstrap_of(topology, tmp_path, f"of {tmp_path}"))
+    (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert told.startswith("Each client is sent 65 MB, most of it for the ")
+    assert said in told
+    assert "small" not in told
