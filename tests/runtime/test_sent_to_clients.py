@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def test_much_that_is_sent_is_told_once_with_what_it_is_for(
     kept = DerivedStream("kept", spec, filter=lambda rows: rows.column(much[:0].decode() or "key"))
     large = SubTopology("large", "kept" if is_derived else "left", CountByKey if is_derived else Holds)
     topology = Topology([large, SubTopology("small", "left", CountByKey)], derived=[kept] if is_derived else [])
+    bootstrap = bootstrap_of(topology, tmp_path, run_id=str(uuid.uuid4()))
     for _ in range(2):
-        pickle_bootstrap(bootstrap_of(topology, tmp_path, f"of {tmp_path}"))
+        pickle_bootstrap(bootstrap)
     (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert told.startswith("Each client is sent 65 MB, most of it for the ")
     assert said in told
