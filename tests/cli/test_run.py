@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,18 @@ def test_what_a_processor_raises_is_told_with_its_line_and_the_traceback_of_its_
     assert out.splitlines()[-1].endswith(" failed; the error says why")
     (failed,) = (line for line in read_log(LocalStorage(tmp_path / "run")) if line["event"] == "RunFailed")
     assert err == f"Error: {failed['message']}\n"
+
+
+def test_as_the_first_process_of_a_container_it_can_be_ended_before_the_run_begins(tmp_path: Path) -> None:
+    """The kernel keeps signals from such a process that it does not handle: `docker stop` was not heard until the run had begun."""
+    (tmp_path / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(600)\n")
+    first = "import os, sys; os.getpid = lambda: 1; from task_assignor.cli import main; sys.argv[1:] = ['run', 'slow.py']; main()"
+    process = subprocess.Popen([sys.executable, "-c", first], cwd=tmp_path)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

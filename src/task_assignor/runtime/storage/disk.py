@@ -53,10 +53,10 @@ def advice_to_read(error: BaseException, otherwise: str) -> str:
 
 
 def _is_short(error: BaseException) -> bool:
-    """Of memory, or open files; that a file cannot be mapped Arrow says without a number."""
-    text = os.strerror(errno.ENOMEM)
+    """Of memory, or open files; Arrow and polars say so without a number."""
     return isinstance(error, MemoryError) or (
-        isinstance(error, OSError) and (error.errno in _SHORT or (error.errno is None and text in str(error)))
+        isinstance(error, OSError)
+        and (error.errno in _SHORT or (error.errno is None and any(os.strerror(one) in str(error) for one in _SHORT)))
     )
 
 
