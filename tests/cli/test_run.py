@@ -190,8 +190,10 @@ def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on
     first = read_output(tmp_path / "run", "doubled").num_rows
     assert 0 < first < 40_000
 
-    done = run("run", write_app(tmp_path, "long", rows=40_000, batch=5_000), "--json")
+    seen_elsewhere = ("--metrics-port", "0", "--metrics-host", "0.0.0.0")
+    done = run("run", write_app(tmp_path, "long", rows=40_000, batch=5_000), "--json", *seen_elsewhere)
 
+    assert re.fullmatch(r"Metrics are on http://0\.0\.0\.0:\d+/metrics\.\n", done.err)
     (finished,) = (line for line in done.lines if line["event"] == "RunFinished")
     assert finished["rowsIn"] == 40_000 - first
     values = read_output(tmp_path / "run", "doubled").column("value").to_pylist()
@@ -287,6 +289,7 @@ def test_a_wrong_setting_is_told_with_its_line_of_the_file(run: Runner, tmp_path
         (["gone.py", "--pinned"], "--pinned is for Spark, which this run does not start."),
         (["gone.py", "--pinned", "--master", "processes"], "--pinned is for Spark, which this run does not start."),
         (["gone.py", "--pinned", "--master", "local", "--until", "stopped"], "--pinned is for bounded runs"),
+        (["gone.py", "--metrics-host", "::"], "--metrics-host is for --metrics-port, which is not given."),
         (["gone.py", "--until", "tomorrow"], "The --until ('tomorrow') must be 'available-now' or 'stopped'."),
         (["gone.py", "--conf", "spark.ssl.keyPassword:tiger"], "What follows --conf ([hidden]) must be KEY=VALUE"),
         (["gone.py", "--master", "processes", "--conf", "a"], "What follows --conf ('a') must be KEY=VALUE"),

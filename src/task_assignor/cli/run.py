@@ -83,6 +83,13 @@ def run(
         int | None,
         typer.Option(min=0, max=65_535, help="Serve metrics on this port of this machine, for Prometheus; 0: any."),
     ] = None,
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Address for --metrics-port: 0.0.0.0 or :: for all; without it 127.0.0.1, for this machine.",
+        ),
+    ] = None,
     metrics_file: Annotated[
         Path | None,
         file_option("--metrics-file", what="Keep a file with metrics as Prometheus' text."),
@@ -110,11 +117,13 @@ def run(
     conf = _spark_conf(spark_conf or [], master)
     if pinned:
         _check_pinned(master, goes_until)
+    if metrics_host is not None and metrics_port is None:
+        raise ConfigException("--metrics-host is for --metrics-port, which is not given.")
     application = _changed(load_application(app), clients, config, settings or [], run_dir)
     with ExitStack() as held:
         if master is not None:
             application = held.enter_context(_on(application, master, conf, pinned=pinned, verbose=verbose))
-        _show_metrics(held, application.metrics, metrics_port, metrics_file)
+        _show_metrics(held, application.metrics, metrics_port, metrics_host or "127.0.0.1", metrics_file)
         code = _run(application, goes_until, as_json=as_json)
     raise typer.Exit(code)
 
@@ -200,12 +209,13 @@ def _on(
         stop_session(spark)
 
 
-def _show_metrics(held: ExitStack, metrics: Metrics, port: int | None, file: Path | None) -> None:
+def _show_metrics(held: ExitStack, metrics: Metrics, port: int | None, host: str, file: Path | None) -> None:
     from task_assignor.runtime import metrics_in_file, metrics_on_port
 
     if port is not None:
-        number = held.enter_context(metrics_on_port(metrics, port))
-        write_to_stderr(f"Metrics are on http://127.0.0.1:{number}/metrics.\n")
+        number = held.enter_context(metrics_on_port(metrics, port, host))
+        shown_host = f"[{host}]" if ":" in host else host
+        write_to_stderr(f"Metrics are on http://{shown_host}:{number}/metrics.\n")
     if file is not None:
         held.enter_context(metrics_in_file(metrics, file))
 
