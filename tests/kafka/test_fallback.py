@@ -6,6 +6,7 @@ import importlib
 import queue
 import re
 import threading
+import time
 import types
 from collections.abc import Callable, Iterable
 from time import sleep
@@ -227,11 +228,11 @@ def _answers(assignor: type[ConsumerAssignor], times: int) -> tuple[Any, list[Co
     """The last of some answers to two members, and what they say then."""
     members = [ConsumerMember(name, ("a", "b")) for name in "mn"]
     said = members
-    for time in range(times):
+    for generation in range(times):
         answer = assignor().assign(GroupTopics({"a": 4, "b": 4}), said)
         given = [answer.to_assignment(one.member_id) for one in members]
         said = [
-            attrs.evolve(one, user_data=assignor().user_data(each, time))
+            attrs.evolve(one, user_data=assignor().user_data(each, generation))
             for one, each in zip(members, given, strict=True)
         ]
     return answer, said
@@ -437,6 +438,33 @@ def test_what_was_asked_for_while_a_consumer_joins_is_asked_for_after_it(monkeyp
     assert asked.empty()
 
 
+def test_an_assignor_that_hung_is_asked_again_also_where_the_clock_was_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It rested until the wall clock said so, for an hour more."""
+    asked, ends = [0], threading.Event()
+
+    class Hangs(RoundRobinAssignor):
+        def assign(self, topics: GroupTopics, members: Iterable[ConsumerMember]) -> ConsumerAssignment:
+            asked[0] += 1
+            ends.wait(60)
+            return super().assign(topics, members)
+
+    plugin = consumer_plugin.ConsumerAssignorPlugin(Hangs(), limit_ms=50)
+    plugin.rejoin_by(lambda: None)
+    group = GroupTopics({"a": 1}), [ConsumerMember("m", ("a",))]
+    for _ in range(2):
+        plugin.answer(*group)
+    assert asked == [1], "it rests"
+    ends.set()
+    wall, steady = time.time, time.monotonic
+    later = types.SimpleNamespace(time=lambda: wall() - 3_600, monotonic=lambda: steady() + group_plugin.RETRY_S)
+    monkeypatch.setattr(group_plugin, "time", later)
+    plugin.answer(*group)
+    assert asked == [2]
+    plugin._cancel_rebalance()
+
+
 def test_a_group_has_an_answer_where_no_thread_can_be_started(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -459,9 +487,9 @@ def test_the_last_hundred_failures_are_kept() -> None:
             raise ValueError(f"time {topics.counts['a']}")
 
     plugin = consumer_plugin.ConsumerAssignorPlugin(Fails())
-    for time in range(1, 103):
-        plugin.answer(GroupTopics({"a": time}), [ConsumerMember("m", ("a",))])
-    assert [f"time {time}" in said for time, said in enumerate(plugin.failures, 3)] == [True] * 100
+    for number in range(1, 103):
+        plugin.answer(GroupTopics({"a": number}), [ConsumerMember("m", ("a",))])
+    assert [f"time {number}" in said for number, said in enumerate(plugin.failures, 3)] == [True] * 100
     plugin._cancel_rebalance()
 
 

@@ -67,7 +67,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         """For a rebalance, since this consumer began to join."""
         self._given = Assignment()
         self._rests_until_s = 0.0
-        """The assignor, after it did not answer: seconds since the epoch."""
+        """The assignor, after it did not answer: seconds of the monotonic clock."""
         self.generation = -1
         self.failures: list[str] = []
 
@@ -222,9 +222,10 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         return answer
 
     def _answered(self, topics: GroupTopics, members: list[ConsumerMember]) -> Mapping[str, Assignment]:
-        if time.time() < self._rests_until_s:
+        rests_s = self._rests_until_s - time.monotonic()
+        if rests_s > 0:
             # Members whose sessions are shorter than it took to give up have joined anew, and would for as long as it hangs.
-            self.rebalance_at(self._rests_until_s)
+            self.rebalance_at(time.time() + rests_s)
             kept = self._kept(topics, members)
             return self._last_resort(members) if kept is None else kept
         try:
@@ -282,7 +283,7 @@ class GroupPlugin(AbstractPartitionAssignor):  # type: ignore[misc]
         _log.error("%s", sentence, exc_info=_worth_a_traceback(error))
         self.rebalance_at(time.time() + RETRY_S)
         if isinstance(error, GivenUpError) and self._ask_to_rejoin is not None:
-            self._rests_until_s = time.time() + RETRY_S
+            self._rests_until_s = time.monotonic() + RETRY_S
 
     def _what_failed(self, error: BaseException) -> str:
         return f"The {self._decider} failed with {failure(error)}"
