@@ -259,7 +259,7 @@ class Committer:
                 for each in group:
                     with self._alone(KafkaException, SystemError, KafkaClusterException):
                         self._produce(producer, each)
-                self._flush(producer, f"write the records of {_tasks(group)}")
+                self._flush(producer, group)
                 for each in group:
                     if each.refusal is not None:
                         # Else it would only be known that a record is not there, as after an outage.
@@ -411,13 +411,14 @@ class Committer:
                 else:
                     break
 
-    def _flush(self, producer: Producer, what: str) -> None:
-        """Wait until all records of the transaction are written."""
-        patience = self._connection.patience(what)
+    def _flush(self, producer: Producer, group: Sequence[Batch]) -> None:
+        """Wait until all records of the transaction are written, or refused."""
+        patience = self._connection.patience(f"write the records of {_tasks(group)}")
         left = len(producer)
         while left:
             remaining = producer.flush(_STEP_S)
-            if remaining < left:
+            # What could not be sent for too long is no progress.
+            if remaining < left and all(each.refusal is None for each in group):
                 patience.progress()
             else:
                 patience.check()
@@ -435,7 +436,7 @@ class Committer:
         timeout = min(_MOST_S, self._connection.request_s)
         # But for that which sends offsets, calls keep to their timeout: it waits for each answer up to request.timeout.ms, or for ever.
         # Another producer is soon there, so these are told apart only where none has committed since: brokers may be slow.
-        is_slow = self._stuck_at > self._committed_at
+        is_slow = self._stuck_at > self._committed_at or self._connection.is_throttled
         longest = timeout + _SPARE_S + (self._connection.request_s if is_slow else 0)
         since = time.monotonic()
         is_first = True
