@@ -321,6 +321,11 @@ class Connection:
         return self._settings.session_timeout_ms
 
     @property
+    def is_well(self) -> bool:
+        """Brokers answer, and nothing is seen to be wrong with the topics that must be there."""
+        return self._state_of_brokers(_LOOK_S) == _NOT_TO_THIS and not self.is_throttled
+
+    @property
     def is_throttled(self) -> bool:
         """Brokers make a client of the process wait now, since its quota is used up."""
         return time.monotonic() < self._trouble.throttled_until

@@ -1,4 +1,4 @@
-"""Brokers whose quotas hold a client back: what is said, and what of a transaction counts as progress."""
+"""Records that are not written: what is said where quotas hold a client back, what is no progress, and when a producer is given up."""
 
 from __future__ import annotations
 
@@ -109,3 +109,31 @@ def test_records_that_could_not_be_sent_are_no_progress(monkeypatch: pytest.Monk
     producer: Any = _TimesOut(batch)
     one._flush(producer, [batch])
     assert len(producer) == 0
+
+
+@pytest.mark.parametrize("is_well", [True, False])
+def test_a_producer_that_writes_nothing_is_given_up_where_brokers_are_there(
+    monkeypatch: pytest.MonkeyPatch, is_well: bool
+) -> None:
+    """One had lost its coordinator while brokers were started anew one after the other; the run ended after a minute, though all were there."""
+    monkeypatch.setattr(committing, "_SPARE_S", -10.0)
+    monkeypatch.setattr(Connection, "is_well", property(lambda _: is_well))
+    one = _committer()
+    one._connection._timeout_ms = 100
+
+    class Stuck:
+        def __len__(self) -> int:
+            return 1
+
+        def flush(self, seconds: float) -> int:
+            time.sleep(0.02)
+            return 1
+
+    monkeypatch.setattr(one._connection, "_state_of_brokers", lambda longest: "something is wrong")
+    producer: Any = Stuck()
+    batch = Batch(TaskId(0, 0), [], [], 0, lambda ends: [], 1, {}, 0, 0)
+    failure: Any = TaskMigratedException if is_well else KafkaClusterException
+    said = "none has been written for 0 s, and brokers are there" if is_well else "something is wrong"
+    with pytest.raises(failure, match=said):
+        one._flush(producer, [batch])
+    assert bool(one._stuck_at) == is_well
