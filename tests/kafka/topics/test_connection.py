@@ -66,5 +66,5 @@ def test_a_topic_of_which_brokers_say_no_partitions_is_no_error(monkeypatch: pyt
     """In place of what was waited for came a traceback: the least of no numbers was looked for."""
     connection = Connection(ClientSettings.of({"bootstrap.servers": "127.0.0.1:1"}), 60_000)
     said = SimpleNamespace(topics={"__consumer_offsets": SimpleNamespace(partitions={})})
-    monkeypatch.setattr(connection, "_made", lambda *_: SimpleNamespace(list_topics=lambda timeout: said))
+    monkeypatch.setattr(connection, "_made", lambda *_: SimpleNamespace(list_topics=lambda timeout: said, poll=bool))
     assert connection._state_of_brokers(1) == "not to this"

@@ -259,7 +259,7 @@ class Committer:
                 for each in group:
                     with self._alone(KafkaException, SystemError, KafkaClusterException):
                         self._produce(producer, each)
-                self._flush(producer, f"write the records of {_tasks(group)}")
+                self._flush(producer, group)
                 for each in group:
                     if each.refusal is not None:
                         # Else it would only be known that a record is not there, as after an outage.
@@ -411,17 +411,46 @@ class Committer:
                 else:
                     break
 
-    def _flush(self, producer: Producer, what: str) -> None:
-        """Wait until all records of the transaction are written."""
+    def _flush(self, producer: Producer, group: Sequence[Batch]) -> None:
+        """Wait until all records of the transaction are written, or refused.
+
+        Raises:
+            KafkaClusterException: brokers are away for too long.
+            TaskMigratedException: the producer is stuck; with another one the tasks begin anew.
+        """
+        what = f"write the records of {_tasks(group)}"
         patience = self._connection.patience(what)
+        longest, since = self._longest_s, time.monotonic()
         left = len(producer)
         while left:
             remaining = producer.flush(_STEP_S)
-            if remaining < left:
+            # What could not be sent for too long is no progress.
+            if remaining < left and all(each.refusal is None for each in group):
                 patience.progress()
+                since = time.monotonic()
             else:
                 patience.check()
+                if remaining and time.monotonic() - since > longest:
+                    # One that has lost its coordinator may write nothing any more, though all brokers are there.
+                    if self._connection.is_well:
+                        raise self._stuck(what, f"none has been written for {longest:.0f} s, and brokers are there")
+                    since = time.monotonic()
             left = remaining
+
+    @property
+    def _step_s(self) -> float:
+        """So long may one call wait for brokers."""
+        return min(_MOST_S, self._connection.request_s)
+
+    @property
+    def _longest_s(self) -> float:
+        """So long without getting on makes a producer count as stuck.
+
+        But for that which sends offsets, calls keep to their timeout: it waits for each answer up to request.timeout.ms, or for ever.
+        Another producer is soon there, so these are told apart only where none has committed since: brokers may be slow.
+        """
+        is_slow = self._stuck_at > self._committed_at or self._connection.is_throttled
+        return self._step_s + _SPARE_S + (self._connection.request_s if is_slow else 0)
 
     def _repeat(self, producer: Producer, what: str, step: Callable[[float], object]) -> bool:
         """A step of a transaction; again, while brokers are away. True: it was done at once.
@@ -432,11 +461,7 @@ class Committer:
             confluent_kafka.KafkaException: the step has failed.
         """
         patience = self._connection.patience(what)
-        timeout = min(_MOST_S, self._connection.request_s)
-        # But for that which sends offsets, calls keep to their timeout: it waits for each answer up to request.timeout.ms, or for ever.
-        # Another producer is soon there, so these are told apart only where none has committed since: brokers may be slow.
-        is_slow = self._stuck_at > self._committed_at
-        longest = timeout + _SPARE_S + (self._connection.request_s if is_slow else 0)
+        timeout, longest = self._step_s, self._longest_s
         since = time.monotonic()
         is_first = True
         while True:

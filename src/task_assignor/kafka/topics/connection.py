@@ -50,6 +50,10 @@ _RECONNECT_MS: Final = 1_000
 """So long is waited at most before a broker is tried again, as by Kafka's own clients. librdkafka waits up to 10 s, and transactions with it."""
 _NOT_TO_THIS: Final = "not to this"
 """All that can be said where brokers answer others, and nothing is seen to be wrong."""
+_HELD_BACK: Final = (
+    "its quotas for this user or client (producer_byte_rate, consumer_byte_rate, request_percentage) are used up: the last time it "
+    "made it wait for {:.1f} s"
+)
 _NO_CONNECTION: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL)  # noqa: SLF001
 _BROKEN_OFF: Final = "mechanism handshake failed: Local: "
 """The broker has not said no: the connection to it broke just then, or it was too slow. librdkafka has the same code for that."""
@@ -118,12 +122,16 @@ class Trouble:
         failed_at: when, in seconds of the monotonic clock.
         refusal: what the broker said; it does so as long as nobody corrects the settings.
         refused_at: when.
+        throttle_s: for so many seconds brokers have last made one of them wait, since its quota was used up.
+        throttled_until: until when.
     """
 
     failure: str = ""
     failed_at: float = -1.0
     refusal: str = ""
     refused_at: float = -1.0
+    throttle_s: float = 0.0
+    throttled_until: float = -1.0
 
     def note(self, error: Any) -> None:
         """Told of every error of a client."""
@@ -139,6 +147,12 @@ class Trouble:
             self._refused(f"{text_of(error)}. Maybe ssl.truststore.location does not have its certificate")
         elif code in _NO_CONNECTION:
             self.failure, self.failed_at = error.str().partition(" (after ")[0].rstrip("."), time.monotonic()
+
+    def note_throttle(self, event: Any) -> None:
+        """Told when brokers make a client wait, and when they do no longer."""
+        if event.throttle_time > 0:
+            self.throttle_s = event.throttle_time
+            self.throttled_until = time.monotonic() + event.throttle_time
 
     def _refused(self, reason: str) -> None:
         self.refusal, self.refused_at = reason, time.monotonic()
@@ -212,6 +226,13 @@ class Patience:
             found = state(_OF_THAT * longest) or found
         # Where brokers say what is wrong, one that does not answer is not the reason.
         failure = failure if found in ("", _NOT_TO_THIS) else ""
+        # Quotas hold back whoever asks how brokers are, too.
+        if (
+            found in ("", _NOT_TO_THIS)
+            and not failure
+            and time.monotonic() < self._trouble.throttled_until + _SILENCE_S
+        ):
+            found = _HELD_BACK.format(self._trouble.throttle_s)
         reasons = [str(reason) for reason in (problem, failure) if reason]
         told = f": {'; '.join(reasons)}" if reasons else ""
         if is_over and found:
@@ -299,6 +320,16 @@ class Connection:
         """So long do brokers call the driver of a run a member that they do not hear of any more."""
         return self._settings.session_timeout_ms
 
+    @property
+    def is_well(self) -> bool:
+        """Brokers answer, and nothing is seen to be wrong with the topics that must be there."""
+        return self._state_of_brokers(_LOOK_S) == _NOT_TO_THIS and not self.is_throttled
+
+    @property
+    def is_throttled(self) -> bool:
+        """Brokers make a client of the process wait now, since its quota is used up."""
+        return time.monotonic() < self._trouble.throttled_until
+
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A consumer that reads what is committed, and commits nothing by itself."""
         fixed = {"isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "error"}
@@ -324,6 +355,7 @@ class Connection:
         """
         fixed = {
             "error_cb": self._trouble.note,
+            "throttle_cb": self._trouble.note_throttle,
             "log_level": _FROM_WARNINGS_ON,
             "reconnect.backoff.max.ms": _RECONNECT_MS,
         }
@@ -343,11 +375,14 @@ class Connection:
 
     def _state_of_brokers(self, longest: float) -> str:
         """What brokers say of themselves to who asks anew; "": they do not answer in so many seconds."""
+        # By a client of its own: those that there are may have lost them.
+        asked = self._made(AdminClient, {})
         try:
-            # By a client of its own: those that there are may have lost them.
-            found = self._made(AdminClient, {}).list_topics(timeout=longest)
+            found = asked.list_topics(timeout=longest)
         except KafkaException:
             return ""
+        finally:
+            asked.poll(0)  # tells of quotas
         if absent := self.topics - found.topics.keys():
             return f"{listed(absent)} is not there any more: somebody has deleted it"
         known = {name: topic.partitions for name, topic in found.topics.items()}
