@@ -424,8 +424,9 @@ class Committer:
         left = len(producer)
         while left:
             remaining = producer.flush(_STEP_S)
-            # What could not be sent for too long is no progress.
-            if remaining < left and all(each.refusal is None for each in group):
+            # What could not be sent for too long is no progress; what is refused is.
+            codes = {each.refusal.code() for each in group if each.refusal is not None}
+            if remaining < left and KafkaError._MSG_TIMED_OUT not in codes:  # noqa: SLF001
                 patience.progress()
                 since = time.monotonic()
             else:
