@@ -322,7 +322,9 @@ class Work:
         self.fed = Fed(fed, commits, storage, is_growing=is_growing)
         self.shared = Shared(storage)
         self._partitions_of_fed = fed
-        self.overtaken = self.told_late = self.deleted = self.read_on = 0
+        self.overtaken = self.told_late = self.read_on = 0
+        self.deletions: list[tuple[SimulatedClient, TaskId]] = []
+        """Who has deleted the state of which task from its disk."""
         self.last_ends: Mapping[str, Sequence[int]] = {}
         self.reached: dict[str, list[int]] = {}
         self._parts = 0
@@ -346,8 +348,8 @@ class Work:
         if job.kind.ends:
             client.memory.pop(task, None)
             client.positions.pop(task, None)
-            if job.kind is JobKind.DELETE and self._random.random() < 0.9:
-                self.deleted += bool(client.disk.pop(task, None))
+            if job.kind is JobKind.DELETE and self._random.random() < 0.9 and client.disk.pop(task, []):
+                self.deletions.append((client, task))
             left = sorted((position for position, _ in client.disk.get(task, [])), key=lambda found: -found.batch)
             return TaskClosed(task, tuple(left))
         position = client.positions.get(task, START)
