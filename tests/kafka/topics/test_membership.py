@@ -23,7 +23,7 @@ from tests.kafka.fixtures import make_topics, wait_until
 
 Unique = Callable[[str], str]
 PATIENCE_S = 60
-SHORT_MS = 2_000
+SHORT_MS = 4_000
 """Session of a driver that is to notice that another one stays."""
 pytestmark = pytest.mark.kafka
 
