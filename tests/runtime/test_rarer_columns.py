@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 from task_assignor.runtime import (
     Aggregate,
     Aggregation,
+    DeadLetters,
     KeyValueStoreSpec,
     StreamTableJoin,
     SubTopology,
     TableChanges,
     TableJoin,
+    TaskContext,
     TimeWindows,
     Topic,
     Topology,
@@ -29,6 +32,7 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.topics.spec import TopicSpec
+from task_assignor.sdk import TaskId
 from tests.runtime.memory_task import MemoryTask
 from tests.runtime.support import application
 from tests.runtime.thread_clients import ThreadLauncher
@@ -147,3 +151,16 @@ def test_values_of_no_size_are_refused_beforehand(kind: pa.DataType) -> None:
     counted = Aggregation(source="l", aggregates={"n": Aggregate.count("x")})
     with pytest.raises(TopologyException, match=r"cannot have 'x' as .*\[0\]: polars has no"):
         counted.sub_topology("s", "out", _spec("l", kind))
+
+
+def test_a_dead_letter_with_a_time_that_python_does_not_know_has_its_record() -> None:
+    """For the sake of that column there was nothing of it."""
+    far = pa.array([5, 10**18]).cast(pa.timestamp("us", "UTC"))
+    rows, bad = ROWS.set_column(2, "x", far), DeadLetters("bad")
+    context = TaskContext("app", TaskId(0, 0), {"l": _spec("l", far.type)}, ("out",), {}, bad, bad)
+    context.begin(0, {"l": (0, 2)}, {"l": rows})
+    context.leave_out("l", [0, 1], "is bad")
+    (letters,) = context.finish()[0]["bad"]
+    near, letter = map(json.loads, letters["record"].to_pylist())
+    assert letter == {"k": "b", "at": 2, "x": 10**18, "n": 0}
+    assert near["x"] == "1970-01-01 00:00:00.000005+00:00"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from task_assignor.cli.load import load_application
 from task_assignor.cli.output import FINE, keep_stdout_for_answers, survive_any_text, write_json_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _AT_ONCE: Final = 10_000
 
@@ -41,32 +38,11 @@ def read_store(
     application = load_application(app)
     if run_dir is not None:
         application = application.evolve(run_dir=run_dir)
+    import pyarrow as pa
+
     from task_assignor.runtime.topology.bad_records import as_json
 
     for batch in application.read_store(store, partitions or None).to_batches(max_chunksize=_AT_ONCE):
-        for row in _records(batch):
-            write_json_text(as_json(row))
+        for row in as_json(pa.Table.from_batches([batch])):
+            write_json_text(row)
     raise typer.Exit(FINE)
-
-
-def _records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows; in a column with a time that Python has no value for, the numbers that times are."""
-    import pyarrow as pa
-
-    from task_assignor.runtime.arrow.dictionaries import retyped
-    from task_assignor.runtime.arrow.frames import to_records
-
-    def number(kind: pa.DataType) -> pa.DataType:
-        return {32: pa.int32(), 64: pa.int64()}.get(kind.bit_width, kind) if pa.types.is_temporal(kind) else kind
-
-    table = pa.Table.from_batches([batch])
-    try:
-        return to_records(table)
-    except ValueError:
-        for place, name in enumerate(table.schema.names):
-            column = table.column(place)
-            try:
-                to_records(table.select([place]))
-            except ValueError:
-                table = table.set_column(place, name, column.cast(retyped(column.type, number)))
-        return to_records(table)

@@ -11,6 +11,8 @@ from typing import Any, Final, Literal
 import attrs
 import pyarrow as pa
 
+from task_assignor.runtime.arrow.dictionaries import retyped
+from task_assignor.runtime.arrow.frames import to_records
 from task_assignor.runtime.errors import TopicException, TopologyException
 from task_assignor.runtime.topics.spec import check_name
 from task_assignor.sdk import TaskId
@@ -159,9 +161,26 @@ def _shortened(record: str | None) -> str | None:
     return json.dumps({"begins": begins, "bytes": len(whole)}, ensure_ascii=False)
 
 
-def as_json(record: dict[str, Any]) -> str:
-    """A row as JSON; what JSON does not know as its text."""
-    return json.dumps(_known(record), default=str, ensure_ascii=False)
+def as_json(rows: pa.Table) -> list[str]:
+    """Rows as JSON; what JSON does not know as its text. In a column with a time that Python does not know times are numbers."""
+    return [json.dumps(_known(record), default=str, ensure_ascii=False) for record in _records(rows)]
+
+
+def _records(rows: pa.Table) -> list[dict[str, Any]]:
+    try:
+        return to_records(rows)
+    except ValueError:
+        for place, name in enumerate(rows.schema.names):
+            column = rows.column(place)
+            try:
+                to_records(rows.select([place]))
+            except ValueError:
+                rows = rows.set_column(place, name, column.cast(retyped(column.type, _number)))
+        return to_records(rows)
+
+
+def _number(kind: pa.DataType) -> pa.DataType:
+    return {32: pa.int32(), 64: pa.int64()}.get(kind.bit_width, kind) if pa.types.is_temporal(kind) else kind
 
 
 def _known(value: object) -> object:

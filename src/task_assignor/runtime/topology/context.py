@@ -400,7 +400,7 @@ class TaskContext:
         if rows is None:
             return None
         try:
-            return as_json(rows.slice(row, 1).to_pylist()[0])
+            return as_json(rows.slice(row, 1))[0]
         except Exception:  # noqa: BLE001 - maybe that is what is bad about it
             return None
 
