@@ -107,7 +107,7 @@ def test_records_that_could_not_be_sent_are_no_progress(monkeypatch: pytest.Monk
     monkeypatch.setattr(patience, "progress", lambda: pytest.fail("nothing came"))
     monkeypatch.setattr(one._connection, "patience", lambda what: patience)
     producer: Any = _TimesOut(batch)
-    one._flush(producer, [batch])
+    one._flush(producer, [batch], b"")
     assert len(producer) == 0
 
 
@@ -129,11 +129,14 @@ def test_a_producer_that_writes_nothing_is_given_up_where_brokers_are_there(
             time.sleep(0.02)
             return 1
 
+        def send_offsets_to_transaction(self, *_: object) -> None:
+            """It has not failed."""
+
     monkeypatch.setattr(one._connection, "_state_of_brokers", lambda longest: "something is wrong")
     producer: Any = Stuck()
     batch = Batch(TaskId(0, 0), [], [], 0, lambda ends: [], 1, {}, 0, 0)
     failure: Any = TaskMigratedException if is_well else KafkaClusterException
     said = "none has been written for 0 s, and brokers are there" if is_well else "something is wrong"
     with pytest.raises(failure, match=said):
-        one._flush(producer, [batch])
+        one._flush(producer, [batch], b"")
     assert bool(one._stuck_at) == is_well

@@ -259,7 +259,7 @@ class Committer:
                 for each in group:
                     with self._alone(KafkaException, SystemError, KafkaClusterException):
                         self._produce(producer, each)
-                self._flush(producer, group)
+                self._flush(producer, group, permit)
                 for each in group:
                     if each.refusal is not None:
                         # Else it would only be known that a record is not there, as after an outage.
@@ -411,12 +411,13 @@ class Committer:
                 else:
                     break
 
-    def _flush(self, producer: Producer, group: Sequence[Batch]) -> None:
+    def _flush(self, producer: Producer, group: Sequence[Batch], permit: bytes) -> None:
         """Wait until all records of the transaction are written, or refused.
 
         Raises:
             KafkaClusterException: brokers are away for too long.
             TaskMigratedException: the producer is stuck; with another one the tasks begin anew.
+            confluent_kafka.KafkaException: the transaction has failed.
         """
         what = f"write the records of {_tasks(group)}"
         patience = self._connection.patience(what)
@@ -432,8 +433,12 @@ class Committer:
             else:
                 patience.check()
                 if remaining and time.monotonic() - since > longest:
-                    # One that has lost its coordinator may write nothing any more, though all brokers are there.
                     if self._connection.is_well:
+                        # What comes after a record that was refused is held back. But one that has lost its coordinator may write nothing
+                        # any more, either, though all brokers are there.
+                        late = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))  # noqa: SLF001
+                        if (reason := self._reason(producer, group, permit, what, late)) is not late:
+                            raise reason
                         raise self._stuck(what, f"none has been written for {longest:.0f} s, and brokers are there")
                     since = time.monotonic()
             left = remaining
