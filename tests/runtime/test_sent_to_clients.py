@@ -8,12 +8,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import (
-    ClientBootstrap,
-    ClientSpec,
     DerivedStream,
     SubTopology,
     TopicSpec,
@@ -21,15 +20,8 @@ from task_assignor.runtime import (
     pickle_bootstrap,
 )
 from task_assignor.runtime.blame import line_to_blame
-from task_assignor.runtime.topics.topic import FolderTopics
-from tests.runtime.support import QUICK, CountByKey
-
-
-def bootstrap_of(topology: Topology, root: Path, run_id: str = "x") -> ClientBootstrap:
-    return ClientBootstrap(
-        *(("127.0.0.1", 1), b"x", ClientSpec("c"), "x", run_id),
-        *(topology, FolderTopics(str(root)), str(root), str(root), QUICK),
-    )
+from tests.runtime.support import CountByKey
+from tests.runtime.test_launcher import _bootstrap
 
 
 def test_code_keeps_the_name_of_its_file_on_its_way_to_a_client(tmp_path: Path) -> None:
@@ -37,7 +29,7 @@ def test_code_keeps_the_name_of_its_file_on_its_way_to_a_client(tmp_path: Path) 
     names: dict[str, Any] = {"__name__": "app"}
     exec(compile("def make():\n    return (lambda: 1 / 0)()\n", "/somewhere/app.py", "exec"), names)
     topology = Topology([SubTopology("mine", "left", names["make"])])
-    sent = pickle.loads(pickle_bootstrap(bootstrap_of(topology, tmp_path)))
+    sent = pickle.loads(pickle_bootstrap(attrs.evolve(_bootstrap(tmp_path), topology=topology)))
     (sub,) = sent.topology.sub_topologies
     with pytest.raises(ZeroDivisionError) as caught:
         sub.processor()
@@ -62,7 +54,7 @@ def test_much_that_is_sent_is_told_once_with_what_it_is_for(
     kept = DerivedStream("kept", spec, filter=lambda rows: rows.column(much[:0].decode() or "key"))
     large = SubTopology("large", "kept" if is_derived else "left", CountByKey if is_derived else Holds)
     topology = Topology([large, SubTopology("small", "left", CountByKey)], derived=[kept] if is_derived else [])
-    bootstrap = bootstrap_of(topology, tmp_path, run_id=str(uuid.uuid4()))
+    bootstrap = attrs.evolve(_bootstrap(tmp_path), topology=topology, run_id=str(uuid.uuid4()))
     for _ in range(2):
         pickle_bootstrap(bootstrap)
     (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
