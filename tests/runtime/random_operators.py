@@ -168,7 +168,7 @@ class RandomTopology:
         """The order of what is read is known as far as it counts, also if it comes in stages."""
         for step in self.steps:
             read = [self.sources[name] for name in step.sources]
-            if "table" in step.kind and len(read) > 1 and not read[0].is_in_order:
+            if step.kind in ("stream-table join", "forwarded join") and not read[0].is_in_order:
                 return False
             if ("window" in step.kind or step.kind == "sessions") and not all(source.is_exact for source in read):
                 return False
