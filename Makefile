@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME SPARK_CONF_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-bucket chaos-cluster chaos-kafka simulate topologies soak fuzz test tests coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
+.PHONY: help demo demo-kafka broker bridge-jar chaos chaos-bucket chaos-cluster chaos-kafka simulate topologies soak fuzz test tests test-thorough coverage test-kafka test-kafka-long test-long test-jvm-long test-lower-bounds lint style types format bench clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: style ## all checks: lint, types, order of the rooms, tests
 
 tests: $(VENV)/.installed-dev ## the tests alone
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -rs $(ARGS)
+
+test-thorough: $(VENV)/.installed-dev ## tests of rare cases, which would make `make test` half as long again
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -rs -m 'thorough and not slow and not kafka' $(ARGS) tests
 
 coverage: $(VENV)/.installed-dev ## the tests once more, and which lines they reach; takes nearly twice as long
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --cov --cov-report=term $(ARGS)

@@ -75,6 +75,7 @@ def java_harness() -> None:
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("java_harness")
+@pytest.mark.thorough
 def test_a_jvm_that_throws_or_takes_too_long_is_reported(tmp_path: Path) -> None:
     question = tmp_path / "question.jsonl"
     question.write_text('{"operation": "dance"}\n', encoding="utf-8")

@@ -111,6 +111,7 @@ def recorded(folder: Path) -> list[str]:
     return ids[0]
 
 
+@pytest.mark.thorough
 def test_a_python_that_floods_its_output_fills_neither_memory_nor_log(java: str, tmp_path: Path) -> None:
     (tmp_path / "plug.py").write_text(FLOODS)
     said = rebalance(java, tmp_path, command=SERVE, **{"class": "plug.Floods"})
@@ -155,6 +156,7 @@ def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_
     assert "no answer within" not in said
 
 
+@pytest.mark.thorough
 def test_a_python_that_dies_whenever_it_is_asked_is_not_said_to_be_starting(java: str, tmp_path: Path) -> None:
     """The group asked again every five seconds, for ever: each time the next one was not ready yet, and nothing else was said."""
     (tmp_path / "dies.py").write_text(DIES_WHEN_ASKED)

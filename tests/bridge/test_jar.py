@@ -15,6 +15,7 @@ from tests.bridge.jar import JDK, ZLIB, build_jar, entries, jdk_release
 
 
 @pytest.mark.jvm
+@pytest.mark.thorough
 def test_the_jar_can_be_built_again_bit_by_bit(tmp_path: Path) -> None:
     if jdk_release() != JDK:
         pytest.skip(

@@ -398,6 +398,7 @@ def runs(pid: int) -> bool:
     return listed.strip()[:1] not in ("", "Z")
 
 
+@pytest.mark.thorough
 def test_the_memory_of_a_child_is_flat(child: Child) -> None:
     """Hundreds of questions; it may have a little more in the end than when it was warm."""
     child.ask(hello())

@@ -172,7 +172,9 @@ def test_as_the_first_process_of_a_container_it_can_be_ended_before_the_run_begi
     assert process.wait(60) == 143
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.thorough), (signal.SIGTERM, 0)]
+)
 def test_a_signal_ends_it_after_the_batches_in_progress_and_the_next_run_goes_on(
     run: Runner, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -53,6 +53,7 @@ def shell(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_the_first_job_gives_what_the_page_says(job: Path) -> None:
     told = re.search(r"It prints (\d+):", page("your-first-job"))
     assert told is not None

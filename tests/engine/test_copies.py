@@ -163,7 +163,15 @@ def test_items_that_all_cost_something_else_are_as_cheap_as_they_can_be() -> Non
 
 @pytest.mark.parametrize("is_uneven", [False, True])
 @pytest.mark.parametrize("at_once", [-1, MOST_PAIRS])
-@pytest.mark.parametrize(("owners", "racks", "number"), [(12, 12, 3), (40, 20, 3), (40, 8, 5), (24, 6, 4)])
+@pytest.mark.parametrize(
+    ("owners", "racks", "number"),
+    [
+        (12, 12, 3),
+        pytest.param(40, 20, 3, marks=pytest.mark.thorough),
+        pytest.param(40, 8, 5, marks=pytest.mark.thorough),
+        (24, 6, 4),
+    ],
+)
 def test_copies_in_racks_of_few_owners_know_of_each_other(
     owners: int, racks: int, number: int, at_once: int, is_uneven: bool
 ) -> None:

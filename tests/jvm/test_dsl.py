@@ -156,6 +156,7 @@ def test_time_windows(jvm: Jvm) -> None:
             assert Counter(_windows_begin_before_1970_too(one)) == Counter(other), scenario
 
 
+@pytest.mark.thorough
 def test_sliding_windows(jvm: Jvm) -> None:
     """Equal batch by batch to `EmitStrategy.onWindowClose`; `suppress` follows a rule."""
     for drawn, rng in _scenarios("sliding", 60):
@@ -210,6 +211,7 @@ def test_a_late_record_is_in_sliding_windows_that_are_open(jvm: Jvm) -> None:
     assert differ
 
 
+@pytest.mark.thorough
 def test_windows_over_a_join_with_a_table(jvm: Jvm) -> None:
     """A chain of two operators, equal batch by batch."""
     for scenario, rng in _scenarios("chain", 60):

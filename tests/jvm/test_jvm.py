@@ -390,6 +390,7 @@ def test_sticky(jvm: Jvm) -> None:
 
 
 @pytest.mark.parametrize("operation", ["sticky", "legacy_sticky", "fallback_prior"])
+@pytest.mark.thorough
 def test_recorded_states_in_many_orders(jvm: Jvm, operation: str) -> None:
     """Goal by goal no run is better than ours, whatever the order of Kafka's maps.
 

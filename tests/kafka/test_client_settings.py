@@ -364,7 +364,9 @@ def _reach(face: str, settings: dict[str, object]) -> None:
         pytest.importorskip("kafka").KafkaConsumer(**ClientSettings.of(settings).for_kafka_python())
 
 
-@pytest.mark.parametrize("face", ["KafkaTopics", "Cluster", "StreamsGroupLeader", "KafkaConsumer"])
+@pytest.mark.parametrize(
+    "face", [pytest.param("KafkaTopics", marks=pytest.mark.thorough), "Cluster", "StreamsGroupLeader", "KafkaConsumer"]
+)
 def test_where_no_broker_listens_that_is_said_soon_and_alone(
     face: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

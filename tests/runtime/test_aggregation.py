@@ -109,6 +109,7 @@ def test_the_last_row_of_a_group_is_the_aggregate_of_all_its_rows(
 
 @given(st.data(), logs(), st.integers(1, 12), st.integers(1, 12), st.sampled_from([1, 9, 1 << 20]))
 @settings(max_examples=examples(25))
+@pytest.mark.thorough
 def test_time_windows_come_once_when_they_are_closed(
     data: st.DataObject, log: tuple[list[Row], int], size: int, advance: int, at_once: int
 ) -> None:
@@ -356,6 +357,7 @@ def test_a_session_that_never_ends_keeps_nothing_else() -> None:
     assert (always["window_start"], always["window_end"], always["rows"], always["halves"]) == (0, 3_996, 1_000, 500.0)
 
 
+@pytest.mark.thorough
 def test_sessions_that_go_on_are_not_written_anew_with_each_batch() -> None:
     """All that were older than the gap were: with 50 000 of them 1 667 rows brought 52 000 changes."""
     plan = WindowedAggregation(source="s", windows=SessionWindows(60), aggregates=AGGREGATES)

@@ -163,7 +163,7 @@ def _join_under_kills(root: Path, rows: int, kills: int, standbys: int) -> None:
     assert _no_child_lives(launcher, watch.of(ClientJoined))
 
 
-@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("standbys", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_join_is_exact_under_random_kills(tmp_path: Path, standbys: int) -> None:
     _join_under_kills(tmp_path, rows=3_000, kills=4, standbys=standbys)
 
@@ -537,6 +537,7 @@ def test_a_folder_has_one_coordinator_one_application_and_one_topology(tmp_path:
         application(tmp_path, count_topology()).run()
 
 
+@pytest.mark.thorough
 def test_clients_that_do_not_come_are_an_error(tmp_path: Path) -> None:
     write_streams(tmp_path / "topics", rows=100, keys=10)
 

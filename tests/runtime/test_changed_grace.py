@@ -115,6 +115,7 @@ def _join(left_grace: int, right_grace: int) -> SubTopology:
 
 @given(st.data(), GRACES)
 @settings(max_examples=examples(60))
+@pytest.mark.thorough
 def test_all_pairs_of_rows_that_are_not_late_come_once(data: st.DataObject, graces: list[int]) -> None:
     """What was forgotten under a shorter grace was missing without a word."""
     other = data.draw(st.permutations(graces))

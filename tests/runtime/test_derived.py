@@ -115,7 +115,7 @@ def test_two_streams_of_one_topic_come_in_the_order_of_its_offsets(
     ),
     st.integers(0, 6),
 )
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_join_of_filtered_streams_gives_the_pairs_of_what_is_kept(
     sources: Sources, most: list[int], case: tuple[str, str, str], grace: int
 ) -> None:

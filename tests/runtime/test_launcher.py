@@ -478,6 +478,7 @@ def test_a_script_without_a_guard_is_told_so_by_the_processes_that_run_it_again(
     assert done.stderr.count("Traceback") == 1  # that of the script
 
 
+@pytest.mark.thorough
 def test_workers_of_the_user_hear_ctrl_c_after_a_run(tmp_path: Path) -> None:
     """They are forked from the same server, which was started with the signal blocked."""
     program = tmp_path / "program.py"

@@ -57,7 +57,11 @@ def _held_by_a_standby(windows: Windows, aggregates: Mapping[str, Aggregate], ac
 
 @pytest.mark.parametrize(
     ("windows", "most"),
-    [(TimeWindows(1_000, 10), 33 * 300), (TimeWindows(10_000), 33 * 3), (SlidingWindows(50), 33 * 50)],
+    [
+        pytest.param(TimeWindows(1_000, 10), 33 * 300, marks=pytest.mark.thorough),
+        (TimeWindows(10_000), 33 * 3),
+        pytest.param(SlidingWindows(50), 33 * 50, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_window_has_no_row_for_each_batch(monkeypatch: pytest.MonkeyPatch, windows: Windows, most: int) -> None:
     """It had: one hour every minute for 1 000 keys, with a batch each second, 60 000 rows more with every batch."""

@@ -80,6 +80,7 @@ def _calls_of_a_batch(tasks: int, monkeypatch: pytest.MonkeyPatch) -> float:
     return calls / batches
 
 
+@pytest.mark.thorough
 def test_a_batch_costs_as_much_beside_many_tasks_as_beside_few(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (_calls_of_a_batch(tasks, monkeypatch) for tasks in (10, 80))
     assert many < 1.2 * few, f"{few:.0f} and {many:.0f} calls a batch"

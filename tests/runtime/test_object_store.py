@@ -80,6 +80,7 @@ def _run_and_die(place: str, commits: int) -> None:
     _application(place).run(Die(commits))
 
 
+@pytest.mark.thorough
 def test_a_run_is_exact_whoever_is_killed(s3_folder: Callable[[], str]) -> None:
     place = s3_folder()
     left, right = write_streams(f"{place}/topics", rows=700, keys=40)

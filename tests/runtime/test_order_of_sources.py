@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
@@ -176,6 +177,7 @@ names = st.lists(
 
 @given(topics, cuts, names, names, st.permutations("xyz"), st.sampled_from(["", "y", "z"]), st.booleans())
 @settings(max_examples=examples(60), deadline=None)
+@pytest.mark.thorough
 def test_records_come_in_one_order_whatever_the_sources_are_made_of(
     sources: Sources, most: list[int], one: list[str], other: list[str], order: list[str], table: str, first: bool
 ) -> None:
@@ -236,6 +238,7 @@ def spec_of(name: str) -> Any:
 
 @given(topics, cuts, streams, tables, intervals, st.booleans(), st.sampled_from(["inner", "left"]))
 @settings(max_examples=examples(40), deadline=None)
+@pytest.mark.thorough
 def test_a_lookup_finds_what_came_before_whatever_the_sources_are_made_of(
     sources: Sources, most: list[int], stream: str, table: str, interval: int, table_first: bool, how: str
 ) -> None:
@@ -259,6 +262,7 @@ def test_a_lookup_finds_what_came_before_whatever_the_sources_are_made_of(
     topics, cuts, st.permutations(["x", "y", "z", "odd-table"]), intervals, st.sampled_from(["inner", "left", "outer"])
 )
 @settings(max_examples=examples(25), deadline=None)
+@pytest.mark.thorough
 def test_pairs_of_tables_have_a_row_for_each_update_whatever_their_sources_are_made_of(
     sources: Sources, most: list[int], named: list[str], interval: int, how: str
 ) -> None:

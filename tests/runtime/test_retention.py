@@ -176,6 +176,7 @@ def _await_snapshot(run: Path, batch: int) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.thorough
 def test_disk_use_does_not_grow_with_the_batches(tmp_path: Path) -> None:
     """Run after run; each goes on, and a client without any state of its own reads little."""
     options = attrs.evolve(QUICK, max_batch_rows=5, snapshot_changelog_bytes=20_000, checkpoint_every_commits=20)

@@ -139,6 +139,7 @@ times = st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=1, max_size=
 
 @given(st.fixed_dictionaries(dict.fromkeys("xyz", times)), st.lists(st.integers(1, 6), min_size=1, max_size=4))
 @settings(max_examples=examples(15), deadline=None)
+@pytest.mark.thorough
 def test_each_is_told_what_it_is_told_whatever_the_batches_are(sources: Sources, cuts: list[int]) -> None:
     """Their records and the times of the task; batches are cut for each of them."""
     topology = Topology([told(Told, "x", "y"), told(ToldToo, "y", "z")])
@@ -201,6 +202,7 @@ def _told_by(name: str, rows: list[dict[str, Any]]) -> list[Any]:
     st.lists(st.integers(-6, 6).filter(bool), min_size=1, max_size=4),
 )
 @settings(max_examples=examples(12), deadline=None)
+@pytest.mark.thorough
 def test_ready_made_ones_side_by_side_give_what_they_give_alone(
     sources: Sources, names: list[str], number: int, how: str, cuts: list[int]
 ) -> None:

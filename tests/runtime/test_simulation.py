@@ -84,6 +84,7 @@ def test_clients_come_and_go_while_others_and_disks_fail(
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from((0.5, 1.0)))
 @settings(max_examples=examples(8))
+@pytest.mark.thorough
 def test_clients_whose_tasks_have_places_of_their_own_are_members_like_others(
     seed: int, clients: int, places: float
 ) -> None:
@@ -91,6 +92,7 @@ def test_clients_whose_tasks_have_places_of_their_own_are_members_like_others(
     _finish(World(seed, clients=clients, faults=5, changes=3, storage_faults=2, places=places))
 
 
+@pytest.mark.thorough
 def test_clients_that_leave_as_they_should_cost_nothing() -> None:
     """Their batches are finished and committed: none is done twice, no order comes to nothing, nobody is lost."""
     left, leaving = 0, set[str]()
@@ -130,6 +132,7 @@ def test_a_run_that_all_clients_have_left_tells_how_long_it_waits_for_others() -
     assert alone
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_stopped_before_all_have_heard_what_time_it_is_is_not_over() -> None:
     """All was read, so it was told as over: the next run alone would have given the windows that the time closes."""
     stopped = 0
@@ -170,6 +173,7 @@ def test_the_first_assignment_says_how_many_clients_are_there(clients: int, expe
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
 @settings(max_examples=examples(8))
+@pytest.mark.thorough
 def test_an_assignor_that_moves_everything_every_time_changes_no_result(seed: int, clients: int) -> None:
     """Tasks leave living clients in the middle of a batch, which these finish."""
     _finish(World(seed, clients=clients, faults=8, assignor=ScatteringAssignor))
@@ -177,6 +181,7 @@ def test_an_assignor_that_moves_everything_every_time_changes_no_result(seed: in
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(10))
+@pytest.mark.thorough
 def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> None:
     calm, troubled = (World(seed, faults=faults, assignor=HesitatingAssignor) for faults in (0, 5))
     for world in (calm, troubled):
@@ -206,6 +211,7 @@ def _leader(chance: random.Random, tasks: Mapping[TaskId, TaskInfo]) -> Whimsica
     return WhimsicalLeader(chance, tasks, 1, moves=0.1, warms_up=True)
 
 
+@pytest.mark.thorough
 def test_restores_are_overtaken_by_snapshots_and_begin_again() -> None:
     """What they need is deleted while they run. That ends no run: newer snapshots are there, or on their way."""
     overtaken = 0
@@ -285,6 +291,7 @@ def troubled() -> list[World]:
 
 @pytest.mark.xdist_group("troubled")  # they run once for all of these tests
 class TestTheSimulationReachesWhatItIsThereFor:
+    @pytest.mark.thorough
     def test_late_answers_of_former_members_are_refused(self, troubled: list[World]) -> None:
         refused = {event.reason for world in troubled for event in world.events if isinstance(event, ResultRefused)}
         assert refused == {"the sender is no member any more"}

@@ -191,6 +191,7 @@ def test_by_another_key_twice_nothing_is_late_and_all_comes_out(
 
 @given(RECORDS, st.booleans(), st.data())
 @settings(max_examples=examples(120))
+@pytest.mark.thorough
 def test_in_a_run_that_goes_on_nothing_is_late_as_long_as_more_is_waited_for(
     records: list[list[tuple[int, int]]], is_alone: bool, data: st.DataObject
 ) -> None:

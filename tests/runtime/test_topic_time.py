@@ -146,7 +146,7 @@ def test_which_windows_are_over_hangs_on_what_was_written_alone(tmp_path: Path, 
     assert hours_of(tmp_path) == plain_hours(written, max(written.column("at").to_pylist()))
 
 
-@pytest.mark.parametrize("checkpoint_every", [3, 1_000])
+@pytest.mark.parametrize("checkpoint_every", [pytest.param(3, marks=pytest.mark.thorough), 1_000])
 def test_windows_are_exact_over_runs_that_are_broken_off(tmp_path: Path, checkpoint_every: int) -> None:
     """Each time another coordinator sees how far all are, and a client is killed."""
     rows = sales(3_000)
@@ -174,6 +174,7 @@ def test_windows_are_exact_over_runs_that_are_broken_off(tmp_path: Path, checkpo
     assert hours_of(tmp_path) == plain_hours(rows, max(rows.column("at").to_pylist()))
 
 
+@pytest.mark.thorough
 def test_windows_are_exact_in_a_run_that_goes_on(tmp_path: Path) -> None:
     """Rows come hour by hour; whoever has read its own may be an hour behind the next ones of others, as the grace allows."""
     rows = sales(2_400)
@@ -241,6 +242,7 @@ def test_in_a_run_that_goes_on_hours_come_out_in_partitions_that_are_quiet(tmp_p
     assert hours_of(tmp_path)["rare", 0] == (7, 2)
 
 
+@pytest.mark.thorough
 def test_in_a_run_that_goes_on_others_are_waited_for_as_sources_are(tmp_path: Path) -> None:
     """Partitions get their rows one after the other, six hours at a time: `max.task.idle.ms` is what it takes, in place of a grace."""
     rows = sales(1_200)
@@ -265,6 +267,7 @@ def test_in_a_run_that_goes_on_others_are_waited_for_as_sources_are(tmp_path: Pa
     assert hours_of(tmp_path) == plain_hours(rows, max(rows.column("at").to_pylist()))
 
 
+@pytest.mark.thorough
 def test_a_later_run_goes_on_where_the_time_was(tmp_path: Path) -> None:
     rows = sales(2_000)
     first, second = rows.slice(0, 1_200), rows.slice(1_200)
@@ -280,7 +283,7 @@ def test_a_later_run_goes_on_where_the_time_was(tmp_path: Path) -> None:
     assert not any(tasks), "who knows the time is not told again"
 
 
-@pytest.mark.parametrize("max_batch_rows", [60, 100_000])
+@pytest.mark.parametrize("max_batch_rows", [pytest.param(60, marks=pytest.mark.thorough), 100_000])
 @pytest.mark.parametrize("prices_by", ["topic", "repartition"])
 def test_an_outer_join_with_what_many_have_written_is_exact(
     tmp_path: Path, prices_by: str, max_batch_rows: int

@@ -121,7 +121,7 @@ def test_a_processor_that_always_hangs_ends_the_run(tmp_path: Path) -> None:
     assert not [event.pid for event in watch.of(ClientJoined) if alive(event.pid)]
 
 
-@pytest.mark.parametrize("processor", [trouble.HangsOnce, trouble.HangsInC])
+@pytest.mark.parametrize("processor", [trouble.HangsOnce, pytest.param(trouble.HangsInC, marks=pytest.mark.thorough)])
 def test_a_client_that_hangs_is_killed_and_its_task_done_elsewhere(
     tmp_path: Path, mark: Path, processor: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,10 +157,11 @@ def test_a_client_that_hangs_is_killed_and_its_task_done_elsewhere(
             True,
             "the restore of task 0_0 has not got on for 4000 ms: the store 'hanging' makes the changes of batch 0, ",
         ),
-        (
+        pytest.param(
             trouble.KeepsTheBatch,
             False,
             "the snapshot of task 0_0 has not got on for 4000 ms: the store 'hanging' is saved, ",
+            marks=pytest.mark.thorough,
         ),
     ],
 )
@@ -189,6 +190,7 @@ def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(tmp_p
     assert watch.of(ClientLost) == []
 
 
+@pytest.mark.thorough
 def test_a_client_that_cannot_be_closed_does_not_delay_the_end(tmp_path: Path) -> None:
     watch = Watch()
     finished: list[float] = []
@@ -198,6 +200,7 @@ def test_a_client_that_cannot_be_closed_does_not_delay_the_end(tmp_path: Path) -
     assert not [event.pid for event in watch.of(ClientJoined) if alive(event.pid)]
 
 
+@pytest.mark.thorough
 def test_a_stopped_client_does_not_delay_the_end(tmp_path: Path) -> None:
     watch = Watch()
     finished: list[float] = []
@@ -235,7 +238,9 @@ def test_a_stop_does_not_wait_for_topics_that_do_not_answer(
     assert "did not say within 300 ms whether all is still there" in caplog.text
 
 
-@pytest.mark.parametrize("assignor", ["HangingAssignor", "ScatteringAssignor"])
+@pytest.mark.parametrize(
+    "assignor", ["HangingAssignor", pytest.param("ScatteringAssignor", marks=pytest.mark.thorough)]
+)
 def test_ctrl_c_ends_a_run_that_hangs(tmp_path: Path, assignor: str) -> None:
     """In the assignor, or in a processor."""
     stream_rows = stream(ROWS, keys=20, seed=1)

@@ -124,6 +124,7 @@ def wait_until_idle(spark: SparkSession) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_three_kills_change_nothing_and_every_task_runs_where_the_assignor_put_it(
     spark: SparkSession, topics: Path, tmp_path: Path
 ) -> None:

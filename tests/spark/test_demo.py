@@ -95,7 +95,7 @@ def interrupted(folder: Path, after: str, seconds: float = 0.0) -> tuple[int, st
     return running.returncode, "".join(printed) + out, err
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.6])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.6, marks=pytest.mark.thorough)])
 def test_an_interrupt_while_topics_are_written_is_one_line_and_exit_code_130(tmp_path: Path, seconds: float) -> None:
     """At whatever moment: reading CSV files, hashing, writing, asking the assignor or starting a JVM."""
     code, out, err = interrupted(tmp_path, "Unpack the data", seconds)
@@ -104,6 +104,7 @@ def test_an_interrupt_while_topics_are_written_is_one_line_and_exit_code_130(tmp
 
 @pytest.mark.spark
 @OWN_SPARK
+@pytest.mark.thorough
 def test_an_interrupt_while_spark_runs_the_tasks_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
     code, out, err = interrupted(tmp_path, "The assignment, generation 1")
     assert (code, err, out.splitlines()[-1]) == (130, "", "Stopped by Ctrl-C."), out

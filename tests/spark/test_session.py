@@ -137,6 +137,12 @@ except StreamsException as error:
 LIVES = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
 STOPPED = "The session was stopped. Start one with `spark_session()`."
 GONE = "Spark's JVM has ended, and PySpark starts no other one in this process. Maybe start Python"
+ENDS = {
+    ("stopped", "run"): "The Spark session was stopped in the middle of the run, and its clients with it.",
+    ("killed", "run"): "Spark's JVM, the driver, has ended in the middle of the run, and its clients with",
+    ("stopped", "write"): "Writing topic t failed: the Spark session was stopped meanwhile.",
+    ("killed", "write"): "Writing topic t failed: Spark's JVM, the driver, has ended meanwhile. Maybe",
+}
 
 
 def run_program(environ: dict[str, str], program: str = PROGRAM, *arguments: str) -> tuple[str, str]:
@@ -351,6 +357,7 @@ def test_a_session_in_which_clients_do_not_live_long_is_refused(conf: dict[str, 
 
 @pytest.mark.spark
 @OWN_SPARK
+@pytest.mark.thorough
 def test_what_spark_submit_was_told_counts(tmp_path: Path) -> None:
     """The program ran on this machine, whatever master it was submitted to."""
     program = tmp_path / "program.py"
@@ -440,6 +447,7 @@ def test_a_session_with_too_few_slots_is_refused_when_it_is_the_active_one(spark
 
 @pytest.mark.spark
 @OWN_SPARK
+@pytest.mark.thorough
 def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path) -> None:
     environ = dict(os.environ, HOME=str(tmp_path))
 
@@ -448,19 +456,11 @@ def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path)
 
 @pytest.mark.spark
 @OWN_SPARK
-@pytest.mark.parametrize(
-    ("how", "what", "expected", "afterwards"),
-    [
-        ("stopped", "run", "The Spark session was stopped in the middle of the run, and its clients with it.", STOPPED),
-        ("killed", "run", "Spark's JVM, the driver, has ended in the middle of the run, and its clients with", GONE),
-        ("stopped", "write", "Writing topic t failed: the Spark session was stopped meanwhile.", STOPPED),
-        ("killed", "write", "Writing topic t failed: Spark's JVM, the driver, has ended meanwhile. Maybe", GONE),
-    ],
-)
-def test_a_session_that_ends_under_a_run_is_said_to_have(
-    tmp_path: Path, how: str, what: str, expected: str, afterwards: str
-) -> None:
+@pytest.mark.parametrize("what", ["run", pytest.param("write", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("how", ["stopped", pytest.param("killed", marks=pytest.mark.thorough)])
+def test_a_session_that_ends_under_a_run_is_said_to_have(tmp_path: Path, how: str, what: str) -> None:
     """It was told as "'NoneType' object has no attribute" of whatever was asked for first, or as a call of Py4J that failed."""
+    expected, afterwards = ENDS[how, what], STOPPED if how == "stopped" else GONE
     said, error = run_program(dict(os.environ), STOPPING, str(tmp_path), how, what)
 
     first, *others = said.splitlines()
@@ -472,6 +472,7 @@ def test_a_session_that_ends_under_a_run_is_said_to_have(
 
 @pytest.mark.spark
 @OWN_SPARK
+@pytest.mark.thorough
 def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one(tmp_path: Path) -> None:
     """As one that lost its master: until Python ended every session was one of Py4J's errors, with pages of Java's."""
     (tmp_path / "python").write_text(f'#!/bin/sh\nOURS=yes exec {PYTHON} "$@"\n')
@@ -488,7 +489,6 @@ def test_a_session_that_has_ended_in_java_is_not_taken_for_the_active_one(tmp_pa
 @pytest.mark.slow
 def test_all_of_it_works_without_java_on_the_path(tmp_path: Path, path_without_java: str) -> None:
     environ = {"PATH": path_without_java, "HOME": str(tmp_path)}
-
     assert run_program(environ) == ("local[3,1000] [1, 1, 1]\n", "")
     assert list(tmp_path.glob(".cache/task-assignor/java-*/bin/java"))
 

@@ -158,6 +158,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, tmp_path:
     assert run("latest", "new") == list(range(500, 620))
 
 
+@pytest.mark.thorough
 def test_deleted_rows_are_passed_over_by_what_begins_and_told_to_what_wants_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -265,6 +266,7 @@ def test_a_stream_that_is_stopped_leaves_no_traceback(tmp_path: Path, moment: st
 
 
 @pytest.mark.skipif(pyspark.__version__.startswith("4.1."), reason="Spark writes down where a stream began since 4.2")
+@pytest.mark.thorough
 def test_a_stream_whose_first_batch_failed_says_so_if_its_rows_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     write_topic(tmp_path, "numbers", numbers(0, 30), partitions=1, key=["key"], segment_rows=10)
     register_source(spark)
@@ -300,6 +302,7 @@ def test_rows_that_are_deleted_while_they_are_looked_for_are_not_said_to_be_lost
             look()
 
 
+@pytest.mark.thorough
 def test_a_topic_that_was_written_anew_is_not_taken_for_the_one_that_was_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def _application(spark: SparkSession, root: Path, processor: type, **options: An
     )
 
 
+@pytest.mark.thorough
 def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(spark: SparkSession, tmp_path: Path) -> None:
     watch = Watch()
     result = _application(spark, tmp_path, trouble.HogsTheLock, session_timeout_ms=3_000).run(watch)
@@ -52,6 +53,7 @@ def test_holding_pythons_lock_past_the_session_timeout_costs_no_membership(spark
     assert watch.of(ClientLost) == []
 
 
+@pytest.mark.thorough
 def test_a_processor_that_always_hangs_is_killed_each_time_and_ends_the_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -233,6 +233,7 @@ def test_is_never_dearer_than_swapping_pairs_as_kafka_does(seed: int, keys_and_m
     assert ours <= swapped
 
 
+@pytest.mark.thorough
 def test_with_several_keys_and_standbys_is_seldom_dearer_than_swapping_pairs() -> None:
     """There both are searches, and each is stuck where the other is not, ours in few states: never is not promised."""
     both = [cost_and_moves_beside_kafkas_search(seed, 2, most) for seed in range(20) for most in (2, 3)]

@@ -316,6 +316,7 @@ def test_every_sentence_names_what_it_is_about_and_ends_with_a_full_stop(data: s
         assert violation.process_id is None or str(violation.process_id) in violation.message
 
 
+@pytest.mark.thorough
 def test_two_hundred_thousand_violations_take_seconds_not_minutes() -> None:
     """Processor time, so that a busy machine does not decide; usually about one second."""
     state = a_state([a_stateful_task(T0)], [a_client(1)])

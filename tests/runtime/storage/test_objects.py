@@ -101,6 +101,7 @@ def breaking(s3_folder: Callable[[], str], s3_server: S3Server, monkeypatch: pyt
 
 
 @pytest.mark.s3
+@pytest.mark.thorough
 def test_connections_that_break_are_not_told(breaking: str) -> None:
     """Lists and deletions that broke off ended a run, and it was told to restore files from a copy."""
     storage = storage_at("run_dir", breaking)
