@@ -27,6 +27,16 @@ def test_the_advice_of_pyspark_is_told_too() -> None:
     assert short_reason(advised) == "pyspark.errors.PySparkRuntimeError: [X] 3.12 Please check PYSPARK_PYTHON"
 
 
+@pytest.mark.parametrize("error", ["pyarrow.lib.ArrowInvalid: too wide", "__main__.BadRow: of Monday", "MemoryError"])
+def test_an_error_of_python_is_told_however_its_class_is_named(error: str) -> None:
+    """All that was said was that the worker had raised something."""
+    frames = '  File "/udf.py", line 3, in <lambda>\n    f(x)\n    ^^^^\n'
+    text = f"org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n{frames}{error}\n\n\tat a.b(C:1)\n"
+    assert short_reason(f"Job aborted: Lost task 0.3 (TID 3): {text}\nDriver stacktrace:\n\tat d.e(F:1)") == error
+    again = f"Traceback (most recent call last):\n{frames}KeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert short_reason(f"{again}{text}Caused by: java.io.IOException: x") == error
+
+
 def test_a_worker_that_may_have_too_few_addresses_is_told_of_the_setting() -> None:
     """It was only said that it had crashed, or could not start a thread."""
 

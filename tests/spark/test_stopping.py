@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkConf, SparkContext
 
 from task_assignor.spark import SparkSessionError, session
 
@@ -68,3 +69,17 @@ def test_a_session_that_java_has_stopped_by_itself_is_forgotten(context: _Contex
     context.may_end.set()
     assert session._active_session() is None
     assert context.stops == 1
+
+
+def test_a_master_that_turns_the_driver_away_may_be_one_that_authenticates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark itself only says that its context is stopped."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise RuntimeError("Cannot call methods on a stopped SparkContext.")
+
+    monkeypatch.setattr(SparkContext, "__init__", refused)
+    monkeypatch.setattr(session, "_forget_stopped", lambda: True)
+    with pytest.raises(
+        SparkSessionError, match=r"no master of a Spark cluster, .* or with another spark\.authenticate\."
+    ):
+        session._start(SparkConf(loadDefaults=False).setMaster("spark://there:7077"), verbose=True)

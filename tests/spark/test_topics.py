@@ -237,8 +237,10 @@ def test_reading_gives_back_the_rows_with_partition_and_offset(
 def test_types_survive_the_way_through_a_topic(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(
         "select 'ü' k, cast(null as int) i, true b, 1.5D d, date'2013-01-01' day, timestamp'2013-01-01 05:15:00' t, "
-        "timestamp_ntz'2013-01-01 05:15:00' n, cast(1.25 as decimal(8,2)) m, array(1, 2) a, named_struct('x', 1) s, X'00ff' z"
+        "timestamp_ntz'2013-01-01 05:15:00' n, cast(1.25 as decimal(8,2)) m, array(1, 2) a, named_struct('x', 1) s, X'00ff' z, "
+        "if(true, null, named_struct('x', 1)) o, array(named_struct('x', 1), null) q"
     )
+    assert "not null" in str(arrow_schema(frame.schema).field("o").type)
     write_topic(frame, tmp_path, "t", key=["k"], partitions=2, timestamp="t")
 
     assert frame.collect() == read_topic(spark, tmp_path, "t").collect()

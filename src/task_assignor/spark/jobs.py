@@ -33,8 +33,8 @@ _TAKEN_AWAY: Final = "exited unrelated to the running tasks"
 OURS: Final = "task-assignor-"
 """Begins the names of the job groups of this package, whose failures are looked at by who has started them."""
 _LISTED_TASKS: Final = 10_000
-_PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .*(?:\nPlease .*)?", re.MULTILINE)
-"""With the line of advice that some of PySpark's own have."""
+_PYTHON_ERROR: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*(?:\nPlease .*)?)")
+"""What a traceback ends with, however its class is named, with the line of advice that some of PySpark's own have."""
 _CAUSE: Final = "Caused by: "
 _ADDRESSES: Final = "spark.executor.pyspark.memory"
 _OF_ADDRESSES: Final = (
@@ -277,7 +277,7 @@ def short_reason(text: str) -> str:
     """The error that a Python worker raised, out of the pages that Spark prints around it; else the first sentence."""
     found = _PYTHON_ERROR.findall(text)
     lines = text.strip().splitlines() or ["no reason given"]
-    if found and "Traceback (most recent call last)" in text:
+    if found:
         return str(found[-1]).replace("\n", " ")
     if lines[0].startswith("An error occurred while calling ") and len(lines) > 1:
         # What Py4J says of itself; what Java said comes after it, and why at the end.

@@ -455,7 +455,7 @@ def _start(conf: SparkConf, *, verbose: bool) -> SparkSession:
         except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
             said, master = short_reason(str(error)), conf.get("spark.master") or ""
             if _forget_stopped() and not is_local_master(master):
-                said = f"{said} Maybe what listens at {master} is no master of a Spark cluster, or one of another version of Spark."
+                said = f"{said} Maybe what listens at {master} is no master of a Spark cluster, or one of another version of Spark, or with another spark.authenticate."
             _raise_not_started(said, error)
 
 

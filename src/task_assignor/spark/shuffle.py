@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from task_assignor.runtime import partitions_of
 from task_assignor.runtime.arrow.dictionaries import combined
-from task_assignor.runtime.arrow.frames import taken
+from task_assignor.runtime.arrow.frames import fitted, taken
 from task_assignor.runtime.machines.records import Seal
 from task_assignor.runtime.storage import Storage, check_sealed, corrupt, seal_of, storage_at
 
@@ -119,10 +119,10 @@ class Shuffle:
             pending.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
-                yield pa.Table.from_batches(pending).cast(self.schema)
+                yield fitted(pa.Table.from_batches(pending), self.schema)
                 pending, rows, size = [], 0, 0
         if rows:
-            yield pa.Table.from_batches(pending).cast(self.schema)
+            yield fitted(pa.Table.from_batches(pending), self.schema)
 
     def _order(self, table: pa.Table) -> tuple[Any, list[int]]:
         """Row numbers sorted by topic partition (stable), and where each partition begins in them."""

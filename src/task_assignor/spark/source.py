@@ -504,7 +504,8 @@ def _batches(pieces: Iterable[Piece], schema: StructType, with_offsets: bool) ->
 
 def _as_spark_has_it(column: pa.ChunkedArray, field: pa.Field, piece: Piece) -> pa.ChunkedArray:
     try:
-        return column.cast(field.type)
+        # Arrow refuses structs that are null and have fields that never are, also where their type stays.
+        return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as error:
         raise TopicException(
             f"The column {field.name!r} of {piece.what} {piece.log}, {column.type}, has values that Spark's {field.type} does not: "

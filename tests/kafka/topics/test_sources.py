@@ -437,6 +437,15 @@ def test_a_column_whose_name_has_no_letters_is_a_member_of_that_name() -> None:
     assert JsonSerde().deserialize([b'{"n":1,"":2}'], rows.schema).equals(rows)
 
 
+def test_a_struct_that_is_null_is_written_as_null_though_its_fields_never_are() -> None:
+    """Beside a time with a zone Arrow's own error came, of a struct that cannot be viewed as what it is."""
+    fields = [pa.field("x", pa.int64(), nullable=False)]
+    structs = pa.StructArray.from_arrays([pa.array([1, None])], fields=fields, mask=pa.array([False, True]))
+    rows = pa.table({"s": structs, "at": pa.array([0, 0], pa.timestamp("s", "Europe/Berlin")), "n": pa.nulls(2)})
+    found = [json.loads(value) for value in JsonSerde().serialize(rows)]
+    assert [value["s"] for value in found] == [{"x": 1}, None]
+
+
 def test_columns_that_json_cannot_say_are_refused() -> None:
     with pytest.raises(TopicException, match="The topic t: The column 'b' has type binary, which JSON cannot say"):
         KafkaTopic("t", pa.schema([("b", pa.binary())]), "b")

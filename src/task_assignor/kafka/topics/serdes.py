@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from task_assignor.runtime.arrow.dictionaries import retyped
-from task_assignor.runtime.arrow.frames import infinities, leaves, no_rows, to_frame
+from task_assignor.runtime.arrow.frames import fitted, infinities, leaves, no_rows, to_frame
 from task_assignor.runtime.stores.encoding import ValueEncoding
 from task_assignor.sdk import StreamsException
 from task_assignor.sdk.checks import check_kind
@@ -158,7 +158,7 @@ class JsonSerde:
         if not rows.num_rows:
             return []
         if schema != rows.schema:
-            rows = rows.cast(schema)
+            rows = fitted(rows, schema)
         if not rows.num_columns:
             return [b"{}"] * rows.num_rows
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -166,7 +166,7 @@ class JsonSerde:
         # A zone's offset has seconds in old times, and JSON has none.
         in_utc = pa.schema([field.with_type(retyped(field.type, _in_utc)) for field in rows.schema])
         if in_utc != rows.schema:
-            rows = rows.cast(in_utc)
+            rows = fitted(rows, in_utc)
         return [text.encode() for text in to_frame(rows).to_struct().struct.json_encode().to_list()]
 
 
