@@ -332,7 +332,7 @@ def test_an_endpoint_without_https_is_told(
     """It was a panic of Rust without a scheme, and waited for without the permission."""
     answering()
     monkeypatch.delenv("AWS_ALLOW_HTTP")
-    monkeypatch.setattr(objects.time, "sleep", lambda _: pytest.fail("it was asked again"))
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it was asked again"))
     storage = storage_at("run_dir", "s3://b/without-permission")
     with (
         pytest.raises(StreamsException, match=r"builder error.*AWS_ALLOW_HTTP"),
@@ -344,3 +344,12 @@ def test_an_endpoint_without_https_is_told(
         ValueError, match=r"cannot be used: AWS_ENDPOINT_URL \('127.0.0.1:1'\) must begin with https://"
     ):
         storage_at("run_dir", "s3://b/without-scheme")
+
+
+def test_what_is_read_begins_where_arrow_wants_it(answering: Callable[..., ObjectStorage]) -> None:
+    """It warned of each join, on stderr."""
+    storage = answering((200, "x" * 100))
+    for _ in range(32):
+        found = storage.open("a")
+        assert found.to_pybytes() == b"x" * 100
+        assert found.address % 16 == 0

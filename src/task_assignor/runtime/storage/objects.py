@@ -34,6 +34,7 @@ _FORBIDDEN: Final = re.compile("status code: 40[13]|<Code>(ExpiredToken|InvalidT
 """What `obstore` has no error of its own for, in lists and where keys have expired."""
 _SMALL_BYTES: Final = 5 << 20
 """Of more `obstore` makes many requests, and reads on where an answer broke off."""
+_ALIGNED_BYTES: Final = 16
 _log = logger_of(__name__)
 _NOT_FOUND: Final = (FileNotFoundError, exceptions.NotFoundError)
 _ERRNO: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
@@ -93,8 +94,8 @@ class ObjectStorage(Storage):
     def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:  # noqa: D102
         with self._errors(name):
             if end is not None:
-                return pa.py_buffer(self._ask(lambda: obstore.get_range(self._once, name, start=start, end=end)))
-            return pa.py_buffer(self._ask(lambda: self._whole(name))).slice(start)
+                return _aligned(self._ask(lambda: obstore.get_range(self._once, name, start=start, end=end)))
+            return _aligned(self._ask(lambda: self._whole(name))).slice(start)
 
     def size(self, name: str) -> int:  # noqa: D102
         with self._errors(name):
@@ -230,6 +231,16 @@ def _check_endpoint() -> None:
         endpoint = os.environ.get(name)
         if endpoint and not re.match("https?://", endpoint):
             raise ValueError(f"{name} ({endpoint!r}) must begin with https:// or http://")
+
+
+def _aligned(data: Bytes) -> pa.Buffer:
+    """Bytes as Arrow wants them; what comes in an answer begins anywhere."""
+    found = pa.py_buffer(data)
+    if found.address % _ALIGNED_BYTES == 0:
+        return found
+    copied = pa.allocate_buffer(found.size)
+    memoryview(copied).cast("B")[:] = memoryview(found).cast("B")
+    return copied
 
 
 def _bytes(data: Data) -> memoryview:
