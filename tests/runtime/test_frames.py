@@ -255,7 +255,7 @@ def test_a_folder_that_is_a_file_is_named(
 def test_a_store_that_does_not_answer_is_no_reason_to_take_another_folder() -> None:
     with (
         pytest.raises(
-            CommitLogException, match=r"s3://b/c cannot be used: .*refused\. Maybe the store is away, or the env"
+            CommitLogException, match=r"s3://b/c cannot be used: .*refused\. Maybe the store is away, the env"
         ) as told,
         disk_errors(CommitLogException, "The run folder s3://b/c cannot be used", "Maybe use another run_dir."),
     ):

@@ -25,6 +25,7 @@ from task_assignor.runtime import (
     Topic,
     append_topic,
     committed_files,
+    committed_offsets,
     read_output,
 )
 from task_assignor.runtime.storage import storage_at
@@ -135,3 +136,29 @@ def test_what_a_store_says_reaches_the_user(
         given: dict[str, Any] = {"topics_root": tmp_path / "topics", "run_dir": tmp_path / "run", **places}
         with pytest.raises(StreamsException, match=r"403 Forbidden|SignatureDoesNotMatch"):
             StreamsApplication(join_topology(), settings(), **given).run()
+
+
+def test_who_reads_a_run_that_may_not_be_listed_is_told(
+    s3_folder: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was what the library says, with its traceback."""
+    from obstore.exceptions import PermissionDeniedError
+
+    place = s3_folder()
+    write_streams(f"{place}/topics", rows=50, keys=5)
+    _application(place).run()
+
+    def forbidden(*_: object) -> None:
+        raise PermissionDeniedError("403")
+
+    monkeypatch.setattr("obstore.list_with_delimiter", forbidden)
+    for read in (
+        lambda: read_output(f"{place}/run", "joined"),
+        lambda: list(CommitLog(f"{place}/run").records()),
+        lambda: CommitLog(f"{place}/run").last,
+        lambda: committed_offsets(f"{place}/run", "left"),
+    ):
+        with pytest.raises(
+            CommitLogException, match=rf"The commits in {place}/run cannot be read: .*403.*let this user"
+        ):
+            read()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from task_assignor.runtime import RunResult
+from task_assignor.runtime import CommitLogException, RunResult
 from task_assignor.runtime.storage import LocalStorage
 from task_assignor.runtime.storage.base import Data
 from task_assignor.runtime.watching import run_log
@@ -287,3 +287,19 @@ def test_a_storage_that_does_not_answer_is_not_waited_for_without_end(
     log.close()
     answers.set()
     assert "The log of the run is perhaps not written to its end" in caplog.text
+
+
+@pytest.mark.parametrize("forbidden", ["open", "list"])
+def test_a_log_that_this_user_may_not_read_is_told(monkeypatch: pytest.MonkeyPatch, forbidden: str) -> None:
+    """`task-assignor inspect-run --log` ended with a traceback."""
+    storage = MemoryStorage()
+    storage.put("log/00000001-000001.jsonl", b"{}")
+
+    def refuse(name: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", name)
+
+    monkeypatch.setattr(storage, forbidden, refuse)
+    with pytest.raises(
+        CommitLogException, match=r"The log of the run in .* cannot be read: .*denied: 'log.*let this user"
+    ):
+        list(read_log(storage))

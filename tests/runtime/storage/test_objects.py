@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import obstore
 import pytest
@@ -13,8 +15,9 @@ from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import LocalStore, MemoryStore
 
 from task_assignor.runtime.storage import objects, storage_at
-from task_assignor.runtime.storage.disk import advice_to_read
+from task_assignor.runtime.storage.disk import advice_to_read, disk_errors
 from task_assignor.runtime.storage.objects import ObjectStorage
+from task_assignor.sdk import StreamsException
 from tests.runtime.storage.faulty_network import FaultyNetwork
 from tests.runtime.storage.s3_server import S3Server
 
@@ -240,3 +243,114 @@ def test_only_urls_load_the_library() -> None:
         "assert 'obstore' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A store that answers as it is told: status and body of each request in turn, the last one for ever."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # head and body come in one piece
+    answers: ClassVar[list[tuple[int, str]]] = []
+    asked = 0
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        status, body = self.answers[min(Answers.asked, len(self.answers) - 1)]
+        Answers.asked += 1
+        self.send_response(status)
+        self.send_header("ETag", '"1"')
+        self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        self.send_header("X-Filler", "x" * Answers.asked)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    do_GET = do_PUT = do_POST = _answer  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ObjectStorage]]:
+    """Gives a storage in a store that answers so."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {"ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "ALLOW_HTTP": "true"}
+        for name, value in {**environment, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "tiger"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+
+        def give(*answers: tuple[int, str]) -> ObjectStorage:
+            Answers.answers, Answers.asked = list(answers), 0
+            return ObjectStorage.at("s3://b/x")
+
+        yield give
+        server.shutdown()
+
+
+def _refusal(code: str) -> str:
+    return f"<Error><Code>{code}</Code><Message>No.</Message></Error>"
+
+
+def test_whoever_waits_hears_of_each_try(
+    answering: Callable[..., ObjectStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Obstore asked again by itself: without a word for three minutes, where nothing came back at all."""
+    monkeypatch.setattr(objects, "_FIRST_PATIENCE_S", 0.1)
+    storage = answering((503, _refusal("SlowDown")))
+    for ask in (lambda: storage.put("a", b"1"), lambda: storage.open("a"), storage.list, lambda: storage.delete(["a"])):
+        Answers.asked = 0
+        with pytest.raises(ConnectionError, match="SlowDown"):
+            ask()
+        assert Answers.asked <= 4
+
+
+def test_an_upload_that_was_too_slow_is_done_again(answering: Callable[..., ObjectStorage]) -> None:
+    """S3 says so with a 400, as of what is wrong for ever."""
+    answering((400, _refusal("RequestTimeout")), (200, "")).put("a", b"1")
+    assert Answers.asked == 2
+
+
+@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (400, "ExpiredToken")])
+def test_what_is_forbidden_is_told_as_such(answering: Callable[..., ObjectStorage], status: int, code: str) -> None:
+    """Lists, and keys that expired, were said to be a store that does not answer."""
+    storage = answering((status, _refusal(code)))
+    for ask in (storage.list, lambda: storage.open("a")):
+        with pytest.raises(PermissionError, match=code):
+            ask()
+    assert Answers.asked == 2
+
+
+def test_a_wrong_region_is_not_waited_for(answering: Callable[..., ObjectStorage]) -> None:
+    with pytest.raises(OSError, match="incorrectly configured region"):
+        answering((301, _refusal("PermanentRedirect"))).list()
+    assert Answers.asked == 1
+
+
+def test_an_endpoint_without_https_is_told(
+    answering: Callable[..., ObjectStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a panic of Rust without a scheme, and waited for without the permission."""
+    answering()
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it was asked again"))
+    storage = storage_at("run_dir", "s3://b/without-permission")
+    with (
+        pytest.raises(StreamsException, match=r"builder error.*AWS_ALLOW_HTTP"),
+        disk_errors(StreamsException, "No", "no"),
+    ):
+        storage.list()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:1")
+    with pytest.raises(
+        ValueError, match=r"cannot be used: AWS_ENDPOINT_URL \('127.0.0.1:1'\) must begin with https://"
+    ):
+        storage_at("run_dir", "s3://b/without-scheme")
+
+
+def test_what_is_read_begins_where_arrow_wants_it(answering: Callable[..., ObjectStorage]) -> None:
+    """It warned of each join, on stderr."""
+    storage = answering((200, "x" * 100))
+    for _ in range(32):
+        found = storage.open("a")
+        assert found.to_pybytes() == b"x" * 100
+        assert found.address % 16 == 0

@@ -37,7 +37,7 @@ from task_assignor.runtime.run_folder.checkpoints import (
 from task_assignor.runtime.run_folder.compaction import Upkeep
 from task_assignor.runtime.run_folder.layout import RunLayout, read_application
 from task_assignor.runtime.storage import DamagedDocumentError, Storage, open_document
-from task_assignor.runtime.storage.disk import advice_to_read
+from task_assignor.runtime.storage.disk import advice_to_read, run_dir_errors
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 
@@ -97,7 +97,7 @@ class CommitLog:
         Raises:
             CommitLogException: one before it is missing.
         """
-        return self._tail(self._checkpoints.newest())[1]
+        return self._at_newest(self._tail)[1]
 
     def records(self) -> Iterator[CommitRecord]:
         """All records, oldest first, as far back as the history goes (`history_bytes`).
@@ -196,16 +196,17 @@ class CommitLog:
 
     def _at_newest(self, read: Callable[[Checkpoint], T]) -> T:
         """What is read from the newest checkpoint on; again, if a newer one has replaced what is missing."""
-        while True:
-            checkpoint = self._checkpoints.newest()
-            try:
-                return read(checkpoint)
-            except (FileNotFoundError, CommitLogException) as error:
-                if self._checkpoints.newest().number != checkpoint.number:
-                    continue
-                if isinstance(error, CommitLogException):
-                    raise
-                raise CommitLogException(f"The commit log lacks a file: {error}. {NEW_RUN}") from None
+        with run_dir_errors(f"The commits in {self.address} cannot be read"):
+            while True:
+                checkpoint = self._checkpoints.newest()
+                try:
+                    return read(checkpoint)
+                except (FileNotFoundError, CommitLogException) as error:
+                    if self._checkpoints.newest().number != checkpoint.number:
+                        continue
+                    if isinstance(error, CommitLogException):
+                        raise
+                    raise CommitLogException(f"The commit log lacks a file: {error}. {NEW_RUN}") from None
 
     def records_after(self, checkpoint: Checkpoint) -> Iterator[CommitRecord]:
         """The records that follow a checkpoint, oldest first.

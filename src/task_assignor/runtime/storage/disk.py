@@ -16,8 +16,8 @@ from task_assignor.sdk.text import failure
 
 DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
 _STORE_ADVICE: Final = (
-    "Maybe the store is away, or the environment names another one (AWS_ENDPOINT_URL, AWS_REGION, ...). What was committed before "
-    "stays; run it again when the store answers."
+    "Maybe the store is away, the environment names another one (AWS_ENDPOINT_URL, AWS_REGION, ...) or does not allow it "
+    "(AWS_ALLOW_HTTP), or its keys have expired. What was committed before stays; run it again when the store answers."
 )
 _FOR_A_WHILE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Said of a disk that is full or fails, or whose server is away: that passes, or somebody sees to it."""

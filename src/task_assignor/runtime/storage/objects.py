@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 import obstore
 import pyarrow as pa
-from obstore import exceptions, store
+from obstore import Bytes, exceptions, store
 
 from task_assignor.runtime.storage.base import Data, Storage, check_object_name
 from task_assignor.sdk.logs import logger_of
@@ -26,8 +26,15 @@ _FIRST_PATIENCE_S: Final = 15.0
 """For the first answer: maybe there is no store."""
 _PATIENCE_S: Final = 60.0
 _SILENCE_S: Final = 5.0
-_REFUSAL: Final = re.compile("status code: 4(?!08|29)")
-"""An answer that will be the same the next time; others are too many requests, and servers in trouble."""
+_REFUSAL: Final = re.compile(
+    "status code: 4(?!08|29|.*<Code>RequestTimeout<)|redirect without LOCATION|builder error", re.DOTALL
+)
+"""An answer that will be the same the next time; others are too many requests, connections that were too slow, and servers in trouble."""
+_FORBIDDEN: Final = re.compile("status code: 40[13]|<Code>(ExpiredToken|InvalidToken)<")
+"""What `obstore` has no error of its own for, in lists and where keys have expired."""
+_SMALL_BYTES: Final = 5 << 20
+"""Of more `obstore` makes many requests, and reads on where an answer broke off."""
+_ALIGNED_BYTES: Final = 16
 _log = logger_of(__name__)
 _NOT_FOUND: Final = (FileNotFoundError, exceptions.NotFoundError)
 _ERRNO: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
@@ -45,9 +52,8 @@ class ObjectStorage(Storage):
 
     Args:
         address: URL of the root, for messages.
-        found: the store with its prefix; it tries again what failed for a moment.
-        once: the same store, which tries once only: for puts whose repetition would mean something else. None: `found`
-            does not repeat anything.
+        found: the store with its prefix; it tries again what failed for a moment, for minutes where nothing comes back. For what is large.
+        once: the same store, which tries once only, so that we hear of it. None: `found` does not repeat anything.
     """
 
     def __init__(self, address: str, found: store.ObjectStore, once: store.ObjectStore | None = None) -> None:
@@ -65,6 +71,8 @@ class ObjectStorage(Storage):
         Raises:
             ValueError: the URL or the environment is not enough to reach a store.
         """
+        if url.startswith("s3:"):
+            _check_endpoint()
         try:
             return cls(url, _from_url(url), _from_url(url, retry_config={"max_retries": 0}))
         except (exceptions.BaseError, ValueError) as error:
@@ -72,7 +80,7 @@ class ObjectStorage(Storage):
 
     def put(self, name: str, data: Data) -> None:  # noqa: D102
         with self._errors(name):
-            self._ask(lambda: obstore.put(self._store, name, _bytes(data)))
+            self._ask(lambda: obstore.put(self._store_for(len(_bytes(data))), name, _bytes(data)))
 
     def put_all(self, objects: Mapping[str, Data]) -> None:  # noqa: D102
         self.for_all(lambda name: self.put(name, objects[name]), objects)
@@ -86,16 +94,16 @@ class ObjectStorage(Storage):
     def open(self, name: str, start: int = 0, end: int | None = None) -> pa.Buffer:  # noqa: D102
         with self._errors(name):
             if end is not None:
-                return pa.py_buffer(self._ask(lambda: obstore.get_range(self._store, name, start=start, end=end)))
-            return pa.py_buffer(self._ask(lambda: obstore.get(self._store, name).bytes())).slice(start)
+                return _aligned(self._ask(lambda: obstore.get_range(self._once, name, start=start, end=end)))
+            return _aligned(self._ask(lambda: self._whole(name))).slice(start)
 
     def size(self, name: str) -> int:  # noqa: D102
         with self._errors(name):
-            return self._ask(lambda: obstore.head(self._store, name))["size"]
+            return self._ask(lambda: obstore.head(self._once, name))["size"]
 
     def list(self, folder: str = "") -> list[str]:  # noqa: D102
         with self._errors(folder or None):
-            found = self._ask(lambda: obstore.list_with_delimiter(self._store, folder or None))
+            found = self._ask(lambda: obstore.list_with_delimiter(self._once, folder or None))
         names = [f"{name}/" for name in found["common_prefixes"]] + [entry["path"] for entry in found["objects"]]
         # Some stores have an empty object for the folder itself.
         return sorted(name for name in names if name != folder and is_name(name.rstrip("/").rpartition("/")[2]))
@@ -107,12 +115,20 @@ class ObjectStorage(Storage):
         if names:
             with self._errors(names[0]):
                 try:
-                    self._ask(lambda: obstore.delete(self._store, names))
+                    self._ask(lambda: obstore.delete(self._once, names))
                 except _NOT_FOUND:
                     # Not all stores pass over what is not there, and then nobody knows what became of the others.
                     for name in names:
                         with suppress(*_NOT_FOUND):
-                            self._ask(functools.partial(obstore.delete, self._store, name))
+                            self._ask(functools.partial(obstore.delete, self._once, name))
+
+    def _store_for(self, size: int) -> store.ObjectStore:
+        return self._once if size <= _SMALL_BYTES else self._store
+
+    def _whole(self, name: str) -> Bytes:
+        answer = obstore.get(self._once, name)
+        again = self._store_for(answer.meta["size"])
+        return (answer if again is self._once else obstore.get(again, name)).bytes()
 
     def _create(self, name: str, data: Data) -> None:
         is_first = True
@@ -138,7 +154,7 @@ class ObjectStorage(Storage):
     def _ask(self, ask: Callable[[], T]) -> T:
         """What the store answers to something that may be asked twice.
 
-        `obstore` asks again by itself, but for a few seconds, and not where a list or a deletion breaks off.
+        `obstore` asks again by itself what is large, but for a few seconds only where the store answers with errors.
         """
         begin, said = time.monotonic(), False
         patience = _PATIENCE_S if self._has_answered else _FIRST_PATIENCE_S
@@ -197,6 +213,8 @@ class ObjectStorage(Storage):
             if isinstance(error, OSError) and error.filename:
                 raise
             number = next(number for kinds, number in _ERRNO if isinstance(error, kinds))
+            if number == errno.ECONNABORTED and _FORBIDDEN.search(str(error)):
+                number = errno.EACCES
             is_plain = number == errno.EEXIST or (number == errno.ENOENT and "NoSuchBucket" not in str(error))
             text = os.strerror(number) if is_plain else _brief(error)
             raise OSError(number, text, self.locate(name or "")) from error
@@ -205,6 +223,24 @@ class ObjectStorage(Storage):
 def _from_url(url: str, **options: Any) -> store.ObjectStore:
     make = cast(Callable[..., store.ObjectStore], store.from_url)
     return make(url, **options)
+
+
+def _check_endpoint() -> None:
+    """Without a scheme `obstore` ends in a panic of Rust, which is no Exception."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        endpoint = os.environ.get(name)
+        if endpoint and not re.match("https?://", endpoint):
+            raise ValueError(f"{name} ({endpoint!r}) must begin with https:// or http://")
+
+
+def _aligned(data: Bytes) -> pa.Buffer:
+    """Bytes as Arrow wants them; what comes in an answer begins anywhere."""
+    found = pa.py_buffer(data)
+    if found.address % _ALIGNED_BYTES == 0:
+        return found
+    copied = pa.allocate_buffer(found.size)
+    memoryview(copied).cast("B")[:] = memoryview(found).cast("B")
+    return copied
 
 
 def _bytes(data: Data) -> memoryview:

@@ -14,10 +14,12 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from task_assignor.runtime.storage import Storage
+from task_assignor.runtime.storage.disk import run_dir_errors
 from task_assignor.sdk import ApplicationState, state_to_json
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import said
@@ -212,10 +214,14 @@ def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
     """The lines of the log of all runs in a folder, oldest first; what is no JSON, or no event, is passed over.
 
     Raises:
-        OSError: a part cannot be read.
+        CommitLogException: a part cannot be read.
     """
-    for name in _ours(storage, LOG):
-        for line in bytes(storage.open(name)).splitlines():
+    with _errors(storage):
+        names = _ours(storage, LOG)
+    for name in names:
+        with _errors(storage):
+            lines = bytes(storage.open(name)).splitlines()
+        for line in lines:
             try:
                 found = json.loads(line)
             except (ValueError, RecursionError):
@@ -225,5 +231,14 @@ def read_log(storage: Storage) -> Iterator[dict[str, Any]]:
 
 
 def list_states(storage: Storage) -> list[str]:
-    """The names of the states that are kept, oldest first."""
-    return _ours(storage, STATES)
+    """The names of the states that are kept, oldest first.
+
+    Raises:
+        CommitLogException: they cannot be listed.
+    """
+    with _errors(storage):
+        return _ours(storage, STATES)
+
+
+def _errors(storage: Storage) -> AbstractContextManager[None]:
+    return run_dir_errors(f"The log of the run in {storage.address} cannot be read")
