@@ -17,6 +17,8 @@ import pyarrow as pa
 import pytest
 
 from task_assignor.runtime import (
+    Aggregate,
+    Aggregation,
     BatchesCommitted,
     CommitLog,
     CommitLogException,
@@ -28,7 +30,10 @@ from task_assignor.runtime import (
     StreamsApplication,
     SubTopology,
     TaskContext,
+    TimeWindows,
+    Topic,
     Topology,
+    WindowedAggregation,
     partitions_of,
     write_topic,
 )
@@ -233,6 +238,22 @@ def test_nothing_but_the_store_is_restored(tmp_path: Path) -> None:
     assert app.read_store(one).equals(found)
     with pytest.raises(CorruptLogException):
         app.read_store(other)
+
+
+def test_each_store_of_a_task_with_windows_can_be_read(tmp_path: Path) -> None:
+    write_topic(tmp_path / "topics", "left", stream(400, 20, seed=1), partitions=4, key=["key"], timestamp="at")
+    spec, rows = Topic.open(tmp_path / "topics", "left").spec, {"rows": Aggregate.count()}
+    windows = {
+        name: WindowedAggregation(source="left", windows=TimeWindows(size), aggregates=rows, grace_ms=10**6)
+        for name, size in (("short", 1_000), ("long", 10_000))
+    }
+    totals = Aggregation(source="left", aggregates=rows).sub_topology("totals", "totals-out", [spec])
+    parts = [one.sub_topology(name, f"{name}-out", [spec]) for name, one in windows.items()]
+    app = application(tmp_path, Topology([*parts, totals]))
+    app.run()
+    assert sum(app.read_store("totals-groups").column("rows").to_pylist()) == 400
+    for name in windows:
+        assert app.read_store(f"{name}-windows").num_rows > 0
 
 
 def test_of_no_partition_there_are_no_rows_but_the_columns(tmp_path: Path) -> None:

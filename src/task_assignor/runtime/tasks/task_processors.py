@@ -248,9 +248,10 @@ class _Node:
             node.forwarded,
         )
         self._processor: Processor | None = None
-        # Here, since a standby's is never made.
+        # Here, since a standby's is never made. Who reads one store has no others.
         for name, gathered in gathers(node.processor).items():
-            cast(WindowStore, stores[name]).gather(gathered)
+            if name in stores:
+                cast(WindowStore, stores[name]).gather(gathered)
 
     def parent_of(self, source: str) -> str:
         """What a source is made of by functions, or itself."""
