@@ -244,6 +244,8 @@ class StreamsPlugin(GroupPlugin):
             named = logs | {topic for shape in self._shapes for topic in shape.all_sources}
             existing = cluster.existing(named)
             counts = cluster.partition_counts(existing)
+            # Where they do not fit, nothing can be placed by them without the leader either.
+            self._facts = TopicFacts(counts)
             plan = self._leader.topics(counts)
             if plan.create and creates:
                 self._create(plan.create, self._settings)
