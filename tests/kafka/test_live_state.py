@@ -182,3 +182,41 @@ def test_a_group_with_named_topologies_has_a_state() -> None:
         for number in range(2)
     }
     assert [info.state_store_names for info in tasks.values()] == [{"s"}] * 4
+
+
+class OldLeader(NamedTopologies):
+    """A group `g` led by Kafka Streams 2.4: `a` is read without stores, `b` with one; the second member has standbys of all."""
+
+    def topics(self) -> list[str]:
+        return ["a", "b", "g-s-changelog"]
+
+    def describe_group(self, group: str) -> Any:
+        running = {
+            TopicPartition(topic, number): TaskId(subtopology, number)
+            for subtopology, topic in enumerate("ab")
+            for number in range(2)
+        }
+        copies = {task: (partition,) for partition, task in running.items()}
+        members = []
+        for number, (active, standby) in enumerate([(running, {}), ({}, copies)]):
+            told = SubscriptionInfo(ProcessId(UUID(int=number)), version=5, latest_supported_version=5)
+            given = AssignmentInfo(tuple(active.values()), standby, version=5, commonly_supported_version=5)
+            members.append(
+                group_description.describe_member(
+                    *(f"m{number}", None, "c", "h", "stream"),
+                    encode_subscription(Subscription(("a", "b"), encode_subscription_info(told))),
+                    encode_assignment(Assignment(tuple(active), encode_assignment_info(given))),
+                )
+            )
+        return room.GroupDescription(group, "Stable", "stream", tuple(members))
+
+
+def test_old_leaders_give_standbys_of_tasks_without_stores() -> None:
+    """A topology that fits was said not to fit the group."""
+    topology = "Topologies:\n Sub-topology: 0\n Source: A (topics: [a])\n Sub-topology: 1\n Source: B (topics: [b])\n Processor: P (stores: [s])\n"
+    state = room.state_of_group(OldLeader(), "g", topology).state
+    clients = state.kafka_streams_states(compute_task_lags=True)
+    assert [sorted(map(str, clients[ProcessId(UUID(int=number))].previous_standby_tasks)) for number in range(2)] == [
+        [],
+        ["1_0", "1_1"],
+    ]

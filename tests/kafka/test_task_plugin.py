@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -384,6 +384,22 @@ def test_who_was_thrown_out_does_not_say_that_it_still_runs_its_tasks(
     back = next(found[processes[0]] for found in clients if processes[0] in found)
     assert not back.previous_active_tasks
     assert len(back.previous_standby_tasks) == PARTITIONS // 2
+
+
+def test_brokers_create_no_topics_for_who_subscribes_to_tasks(kafka_cluster: KafkaCluster, unique: Unique) -> None:
+    """By default they do within 3 s, before a leader can: with one partition, for which the group could not be led any more."""
+    config = StreamsConfig({"application.id": unique("app"), "bootstrap.servers": kafka_cluster.bootstrap_servers})
+    process = ProcessId.parse("00000000-0000-0000-0000-000000000001")
+    plugin = room.TaskAssignorPlugin(config, [SubTopologyShape("s", ("clicks",))], process)
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=kafka_cluster.bootstrap_servers,
+        group_id=config.application_id,
+        partition_assignment_strategy=[plugin],
+    )
+    with closing(consumer):
+        plugin.attach(consumer)
+        consumer.subscribe(["clicks"])
+        assert not consumer._cluster.metadata_request().allow_auto_topic_creation
 
 
 def test_a_source_may_begin_as_kafkas_own_topics_do(kafka_cluster: KafkaCluster, unique: Unique) -> None:

@@ -43,6 +43,8 @@ from task_assignor.sdk.config_keys import STATE_KEYS, parse_host_info
 from task_assignor.sdk.text import listed, shown
 
 _CHANGELOG = "-changelog"
+_STANDBYS_OF_STATE = 7
+"""In older versions of the user data leaders (Kafka Streams 2.4) give standbys of tasks without stores, too: nobody keeps any."""
 
 
 @attrs.frozen
@@ -142,8 +144,9 @@ def _check_fit(group: GroupDescription, infos: Mapping[TaskId, TaskInfo]) -> Non
                     f"{partition.partition} for the task {task}, which has {listed(map(str, sources)) if sources else 'none'}."
                     " Maybe it is the topology of another version, or cut off."
                 )
+        is_old = member.assignment_info is not None and member.assignment_info.version < _STANDBYS_OF_STATE
         for task in member.standby_tasks:
-            if task not in infos or not infos[task].is_stateful:
+            if task not in infos or not (infos[task].is_stateful or is_old):
                 raise GroupStateException(
                     f"The topology does not fit the group: {member.member_id} has a standby of the task {task}, which has no "
                     "stores. Maybe it is the topology of another version, or cut off."
@@ -309,7 +312,9 @@ def _add_client(
             for task, offset in member.subscription_info.task_offset_sums.items():
                 told[task] = better_offset_sum(told.get(task, offset), offset)
     active = {task for member in members for task in member.active_tasks if task in infos}
-    standby = {task for member in members for task in member.standby_tasks if task in infos} - active
+    standby = {
+        task for member in members for task in member.standby_tasks if task in infos and infos[task].is_stateful
+    } - active
     lags = dict.fromkeys((task for task in active if task in end_sums), LATEST_OFFSET)
     for task in sorted(standby & end_sums.keys()):
         offset = told.get(task, 0)

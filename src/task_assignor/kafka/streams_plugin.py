@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import NewTopic
 from kafka.errors import AuthorizationError, NoError, TopicAlreadyExistsError, for_code
 
@@ -138,6 +138,17 @@ class StreamsPlugin(GroupPlugin):
     def _leader_of(self, assignor: Callable[[], TaskAssignor]) -> StreamsLeader:
         return StreamsLeader(assignor, self._config.assignment_configs, self._shapes)
 
+    def attach(self, consumer: KafkaConsumer) -> None:
+        """As of any plug-in; the consumer no longer has brokers create topics that are missing, as in Kafka Streams.
+
+        Raises:
+            GroupException: as of any plug-in.
+        """
+        super().attach(consumer)
+        # They would give repartition topics a number of partitions of their own before a leader creates them, and make a source
+        # that was deleted anew. kafka-python's own setting for it (3.0.12) does not get where it counts.
+        consumer._cluster.config["allow_auto_create_topics"] = False  # noqa: SLF001
+
     @property
     def _decider(self) -> str:
         return f"assignor {self._config.task_assignor_class.__qualname__}"
@@ -233,6 +244,8 @@ class StreamsPlugin(GroupPlugin):
             named = logs | {topic for shape in self._shapes for topic in shape.all_sources}
             existing = cluster.existing(named)
             counts = cluster.partition_counts(existing)
+            # Where they do not fit, nothing can be placed by them without the leader either.
+            self._facts = TopicFacts(counts)
             plan = self._leader.topics(counts)
             if plan.create and creates:
                 self._create(plan.create, self._settings)
