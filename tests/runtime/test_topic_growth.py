@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import random
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -60,7 +62,8 @@ def test_rows_that_somebody_has_seen_are_looked_for_a_while(tmp_path: Path, monk
 
 def test_what_cannot_be_fetched_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was an IndexError, and a wait for rows of which none were asked for."""
-    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"it waits for {seconds} s"))
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: pytest.fail(f"it waits for {seconds} s"))
+    monkeypatch.setattr(topics, "time", clock)
     topic = write_topic(tmp_path, "t", ROWS.slice(0, 1), partitions=1, key=["key"])
     nowhere: Any = "1"
     for partition, end, why in ((1, 1, "has partitions 0 to 0"), (0, nowhere, "must be an int")):

@@ -46,7 +46,8 @@ def test_who_wants_a_session_waits_until_another_thread_has_stopped_the_one_befo
     other.start()
     assert context.begun.wait(60)
     monkeypatch.setattr(session, "_LOOK_S", 0.0)
-    monkeypatch.setattr(time, "sleep", lambda _: context.may_end.set())
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: context.may_end.set())
+    monkeypatch.setattr(session, "time", clock)
     assert session._active_session() is None
     other.join(60)
     assert context.stops == 1

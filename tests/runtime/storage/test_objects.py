@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import obstore
@@ -333,7 +335,8 @@ def test_an_endpoint_without_https_is_told(
     """It was a panic of Rust without a scheme, and waited for without the permission."""
     answering()
     monkeypatch.delenv("AWS_ALLOW_HTTP")
-    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it was asked again"))
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("it was asked again"))
+    monkeypatch.setattr(objects, "time", clock)
     storage = storage_at("run_dir", "s3://b/without-permission")
     with (
         pytest.raises(StreamsException, match=r"builder error.*AWS_ALLOW_HTTP"),
