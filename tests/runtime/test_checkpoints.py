@@ -36,6 +36,21 @@ def test_a_damaged_record_that_nobody_needs_any_more_does_not_keep_others_from_b
     assert left == {4: [0, 1, 2, 3, 4], 8: [2, 5, 6, 7, 8], 12: [9, 10, 11, 12]}
 
 
+def test_a_record_that_somebody_has_deleted_is_not_said_to_be_replaced() -> None:
+    """By hand, or by a rule of the bucket: a second coordinator was looked for."""
+    storage = MemoryStorage()
+    log = CommitLog("run", storage=storage)
+    opening = log.open_epoch("app", "somebody", 0)
+    for number in (1, 2):
+        log.append(CommitRecord(number, "app", opening.epoch, 0, number))
+    log.write_checkpoint(1, SavedProgress())
+    storage.delete(["commits/000000000002.json"])
+    with pytest.raises(
+        CommitLogException, match=r"cannot follow commit 2: .* not there, and no checkpoint has taken its"
+    ):
+        log.append(CommitRecord(3, "app", opening.epoch, 0, 3))
+
+
 def test_a_checkpoint_counts_where_nothing_can_be_deleted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -416,12 +416,18 @@ class CommitLog:
         )
 
     def _check_follows(self, number: int) -> None:
-        if number and not self._storage.is_there(commit_name(number - 1)):
-            # What its successor wrote under this number has been deleted since, and before that this one's last record.
+        last = commit_name(number - 1)
+        if not number or self._storage.is_there(last):
+            return
+        what = f"Commit {number} cannot follow commit {number - 1}"
+        where = f"{self._storage.locate(last)} is not there"
+        if self._checkpoints.newest().number < number - 1:
             raise CommitLogException(
-                f"Commit {number} cannot follow commit {number - 1}, which somebody else has replaced by a "
-                f"checkpoint: {self._storage.locate(commit_name(number - 1))} is not there. {_REPLACED}"
+                f"{what}: {where}, and no checkpoint has taken its place. Maybe somebody deletes files of the run, or a rule of the "
+                f"bucket does. {NEW_RUN}"
             )
+        # What its successor wrote under this number has been deleted since, and before that this one's last record.
+        raise CommitLogException(f"{what}, which somebody else has replaced by a checkpoint: {where}. {_REPLACED}")
 
     def _is_below_a_checkpoint(self, number: int) -> CommitLogException:
         return CommitLogException(
