@@ -146,6 +146,7 @@ def test_what_an_assignor_has_started_ends_with_a_python_that_is_killed(java: st
     wait_until(lambda: not alive(int((tmp_path / "started").read_text())), "what it started ends, too")
 
 
+@pytest.mark.thorough
 def test_a_python_that_is_slow_to_start_is_let_live_and_asked_with_all_the_time_there_is(
     java: str, tmp_path: Path
 ) -> None:

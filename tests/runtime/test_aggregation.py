@@ -297,6 +297,7 @@ def test_a_functions_value_that_its_type_cannot_hold_is_an_error() -> None:
 
 @given(st.data(), logs(), st.integers(0, 8))
 @settings(max_examples=examples(30))
+@pytest.mark.thorough
 def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple[list[Row], int], gap: int) -> None:
     rows, grace = log
     plan = WindowedAggregation(
@@ -329,6 +330,7 @@ def test_sessions_come_once_when_they_are_closed(data: st.DataObject, log: tuple
     assert task.counters.get("late", 0) == late
 
 
+@pytest.mark.thorough
 def test_closed_windows_are_forgotten() -> None:
     for windows in (TimeWindows(20, 5), SlidingWindows(20), SessionWindows(0)):
         plan = WindowedAggregation(source="s", windows=windows, aggregates=AGGREGATES)

@@ -67,6 +67,7 @@ def _windows(size: int, advance: int | None, grace: int) -> SubTopology:
 
 @given(st.data(), GRACES, st.sampled_from([(10, None), (10, 4), (7, 7), (20, 5)]))
 @settings(max_examples=examples(60))
+@pytest.mark.thorough
 def test_time_windows_that_were_closed_stay_closed(
     data: st.DataObject, graces: list[int], window: tuple[int, int | None]
 ) -> None:

@@ -192,7 +192,7 @@ def _program(root: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.thorough)])
 def test_a_signal_ends_a_run_after_the_batches_that_are_being_processed(tmp_path: Path, name: str) -> None:
     left, right = _pieces()
     _begin(tmp_path, left, right)

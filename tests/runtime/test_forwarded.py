@@ -113,6 +113,7 @@ def test_what_is_forwarded_comes_as_a_derived_stream_does(
 
 @given(st.fixed_dictionaries(dict.fromkeys("xy", times)), cuts, st.sampled_from(["inner", "left"]), st.integers(0, 6))
 @settings(max_examples=examples(20), deadline=None)
+@pytest.mark.thorough
 def test_a_join_of_what_is_forwarded_is_that_of_a_derived_stream(
     sources: Sources, most: list[int], how: str, grace: int
 ) -> None:

@@ -456,6 +456,7 @@ def test_a_fork_server_that_is_stopped_goes_on(tmp_path: Path, meanwhile: str) -
     assert launcher.pids == {}
 
 
+@pytest.mark.thorough
 def test_a_script_without_a_guard_is_told_so_by_the_processes_that_run_it_again(tmp_path: Path) -> None:
     """They said that another coordinator had the folder, with a traceback each."""
     script = tmp_path / "script.py"

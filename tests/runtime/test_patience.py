@@ -90,6 +90,7 @@ ROWS = st.lists(st.integers(0, 50), max_size=25)
 
 
 @given(ROWS, ROWS, st.data())
+@pytest.mark.thorough
 def test_whoever_waits_long_enough_sees_the_records_in_the_order_of_all(
     left: list[int], right: list[int], data: st.DataObject
 ) -> None:

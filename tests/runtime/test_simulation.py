@@ -193,6 +193,7 @@ def test_an_assignor_that_asks_to_be_asked_again_is_asked_again(seed: int) -> No
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(20))
+@pytest.mark.thorough
 def test_whatever_ends_a_run_is_told_and_the_next_one_goes_on(seed: int) -> None:
     """Processors that raise, damaged stores and files, full disks, assignors that fail or hang, interrupts: named, resumed."""
     simulate(seed)
@@ -493,6 +494,7 @@ def test_followups_that_are_always_due_are_no_storm() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 1), st.sampled_from((0, 100, 2_000)))
 @settings(max_examples=examples(12))
+@pytest.mark.thorough
 def test_nothing_is_lost_or_done_twice_while_sources_grow(seed: int, clients: int, standbys: int, idle_ms: int) -> None:
     """Whatever fails, and however long tasks wait for a source that has nothing: at the end all rows are in, once."""
     _finish(World(seed, clients=clients, standbys=standbys, faults=8, idle_ms=idle_ms, leader=_leader))

@@ -309,6 +309,7 @@ class Pair:
 
 @given(st.lists(operations, max_size=25))
 @settings(max_examples=examples(40), deadline=None)
+@pytest.mark.thorough
 def test_a_store_on_disk_is_what_one_in_memory_is(steps: list[tuple[str, Any, Any]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         pair = Pair(Path(root))

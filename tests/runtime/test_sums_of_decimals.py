@@ -91,6 +91,7 @@ def test_sums_of_groups_are_those_of_python(data: st.DataObject, log: tuple[pa.S
 
 @given(st.data(), logs())
 @settings(max_examples=examples(40))
+@pytest.mark.thorough
 def test_sums_of_windows_are_those_of_python(data: st.DataObject, log: tuple[pa.Schema, list[Row]]) -> None:
     rows = [row for row in log[1] if row[3] > 0]
     plan = WindowedAggregation(

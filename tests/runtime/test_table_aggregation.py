@@ -114,6 +114,7 @@ def _comparable(row: dict[str, Any]) -> dict[str, Any]:
 
 @given(st.data(), logs())
 @settings(max_examples=examples(60))
+@pytest.mark.thorough
 def test_the_last_row_of_a_group_is_the_aggregate_of_what_the_table_has(data: st.DataObject, log: list[Row]) -> None:
     of_table, of_groups, moved = _tasks()
     of_table.run(data, {"t": _table(log)})

@@ -107,7 +107,7 @@ def hours_of(root: Path) -> dict[tuple[str, int], tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("max_batch_rows", [50, 100_000])
+@pytest.mark.parametrize("max_batch_rows", [pytest.param(50, marks=pytest.mark.thorough), 100_000])
 def test_windows_over_a_day_that_is_there_already_need_no_grace(tmp_path: Path, max_batch_rows: int) -> None:
     """One task may have written the whole day before another begins: nothing is late, and at the end all hours but the last are out."""
     rows = sales(3_000)

@@ -107,6 +107,7 @@ def test_whatever_a_processor_raises_ends_the_run_with_its_line(
 # What hangs.
 
 
+@pytest.mark.thorough
 def test_a_processor_that_always_hangs_ends_the_run(tmp_path: Path) -> None:
     watch = Watch()
     with pytest.raises(ClientException) as caught:
@@ -211,6 +212,7 @@ def test_a_stopped_client_does_not_delay_the_end(tmp_path: Path) -> None:
     assert not [event.pid for event in watch.of(ClientJoined) if alive(event.pid)]
 
 
+@pytest.mark.thorough
 def test_a_stop_that_is_requested_does_not_wait_for_a_batch_that_hangs(tmp_path: Path) -> None:
     watch = Watch()
     app = _application(tmp_path, trouble.Hangs, options=attrs.evolve(QUICK, stop_timeout_ms=300))

@@ -236,6 +236,7 @@ def test_what_spark_runs_elsewhere_does_nothing_there(spark: SparkSession) -> No
     assert run_on(spark, Executor("7", "nowhere", 1), payload, pinned_function()) == Misplaced("driver")
 
 
+@pytest.mark.thorough
 def test_a_task_that_spark_runs_elsewhere_is_started_again_and_in_the_end_told(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -456,13 +456,13 @@ def test_killed_workers_are_started_again_and_spark_says_nothing(tmp_path: Path)
 
 @pytest.mark.spark
 @OWN_SPARK
-@pytest.mark.parametrize("what", ["run", pytest.param("write", marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("how", ["stopped", pytest.param("killed", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("what", ["run", "write"])
+@pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_a_session_that_ends_under_a_run_is_said_to_have(tmp_path: Path, how: str, what: str) -> None:
     """It was told as "'NoneType' object has no attribute" of whatever was asked for first, or as a call of Py4J that failed."""
     expected, afterwards = ENDS[how, what], STOPPED if how == "stopped" else GONE
     said, error = run_program(dict(os.environ), STOPPING, str(tmp_path), how, what)
-
     first, *others = said.splitlines()
     assert first.startswith(expected), error
     assert [other.startswith(afterwards) for other in others] == [True] * 5, said + error

@@ -132,6 +132,7 @@ def test_columns_that_are_named_as_positions_are_the_users(tmp_path: Path) -> No
         TaskAssignorSource({**options, "startingOffsets": "latest"}).reader(found.schema())
 
 
+@pytest.mark.thorough
 def test_a_stream_goes_on_where_its_checkpoint_is(spark: SparkSession, tmp_path: Path) -> None:
     write_topic(tmp_path / "topics", "numbers", numbers(0, 500), partitions=3, key=["key"], segment_rows=40)
     register_source(spark)

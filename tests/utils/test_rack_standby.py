@@ -160,6 +160,7 @@ def seeded_standbys(seed: int, state: ApplicationState, owner: Owners, most: int
 
 
 @given(SEEDS, st.integers(0, 2), st.integers(1, 3), st.sampled_from([(10, 1), (1, 0), (3, 2)]), st.sampled_from(WAYS))
+@pytest.mark.thorough
 def test_keeps_its_promises_and_a_second_run_changes_nothing(
     seed: int, keys: int, most: int, costs: tuple[int, int], way: tuple[int, int]
 ) -> None:
