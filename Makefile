@@ -43,7 +43,7 @@ test: style ## all checks: lint, types, order of the rooms, tests
 tests: $(VENV)/.installed-dev ## the tests alone
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -rs $(ARGS)
 
-test-thorough: $(VENV)/.installed-dev ## tests of rare cases, which would make `make test` half as long again
+test-thorough: $(VENV)/.installed-dev ## tests of rare cases, which would make `make test` a third longer
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -rs -m 'thorough and not slow and not kafka' $(ARGS) tests
 
 coverage: $(VENV)/.installed-dev ## the tests once more, and which lines they reach; takes nearly twice as long
