@@ -328,13 +328,13 @@ def test_no_secret_of_a_setting_is_in_an_error_or_in_the_log(child: Child) -> No
 @pytest.mark.parametrize(
     "what",
     [
-        "sys.stderr.close()",
+        pytest.param("sys.stderr.close()", marks=pytest.mark.thorough),
         "sys.stdout.close(), sys.stderr.close()",
-        "os.close(2)",
+        pytest.param("os.close(2)", marks=pytest.mark.thorough),
         "os.close(0), os.close(1), os.close(2)",
         "os.closerange(0, 3), sys.stderr.close()",
-        "setattr(sys, 'stderr', None)",
-        "logging.shutdown(), sys.stderr.close()",
+        pytest.param("setattr(sys, 'stderr', None)", marks=pytest.mark.thorough),
+        pytest.param("logging.shutdown(), sys.stderr.close()", marks=pytest.mark.thorough),
     ],
 )
 def test_an_assignor_that_closes_what_is_shared_does_not_end_the_child(child: Child, what: str) -> None:

@@ -81,8 +81,7 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(run: Runner, tmp_path:
     assert run("inspect-run", "run", "--log").lines == [json.loads(line)]
 
 
-@pytest.mark.parametrize("value", [None, [], {}, "x", 1.5, True, [[]], ["0_0"]])
-def test_a_log_that_somebody_changed_by_hand_is_shown(run: Runner, tmp_path: Path, value: object) -> None:
+def test_a_log_that_somebody_changed_by_hand_is_shown(run: Runner, tmp_path: Path) -> None:
     write_streams(tmp_path / "topics", rows=10, keys=5)
     application(tmp_path, join_topology(), clients=1).run()
     lines: list[dict[str, object]] = [
@@ -92,14 +91,15 @@ def test_a_log_that_somebody_changed_by_hand_is_shown(run: Runner, tmp_path: Pat
         {"event": "LinesDropped", "lines": 7},
         {"event": "RunFailed", "at": "t", "client": "a", "message": "why"},
     ]
-    changed = [{**line, field: value} for line in lines for field in line]
-    metrics = {"event": "Metrics", "metrics": {"records-out-total": value, "rates": {"a": value}}}
     log = tmp_path / "run" / "log" / "99999999-000000.jsonl"
-    for last in (metrics, {"event": "Metrics", "metrics": value}):
-        log.write_text("\n".join(["[" * 100_000, *map(json.dumps, [*changed, last])]))
-        shown = run("inspect-run", "run")
-        assert (shown.code, shown.err) == (0, "")
-        assert "┃ metric" in shown.out
+    for value in (None, [], {}, "x", 1.5, True, [[]], ["0_0"]):
+        changed = [{**line, field: value} for line in lines for field in line]
+        metrics = {"event": "Metrics", "metrics": {"records-out-total": value, "rates": {"a": value}}}
+        for last in (metrics, {"event": "Metrics", "metrics": value}):
+            log.write_text("\n".join(["[" * 100_000, *map(json.dumps, [*changed, last])]))
+            shown = run("inspect-run", "run")
+            assert (shown.code, shown.err) == (0, ""), value
+            assert "┃ metric" in shown.out
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_items_that_all_cost_something_else_are_as_cheap_as_they_can_be() -> Non
         (12, 12, 3),
         pytest.param(40, 20, 3, marks=pytest.mark.thorough),
         pytest.param(40, 8, 5, marks=pytest.mark.thorough),
-        (24, 6, 4),
+        pytest.param(24, 6, 4, marks=pytest.mark.thorough),
     ],
 )
 def test_copies_in_racks_of_few_owners_know_of_each_other(

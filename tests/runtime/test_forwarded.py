@@ -133,7 +133,7 @@ def lookup(how: str = "left", **more: Any) -> SubTopology:
 
 
 @given(st.fixed_dictionaries(dict.fromkeys("xz", times)), cuts, st.integers(0, 6), st.booleans())
-@settings(max_examples=examples(10), deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 def test_windows_over_a_lookup_are_those_over_a_topic_with_its_rows(
     sources: Sources, most: list[int], grace: int, table_first: bool
 ) -> None:

@@ -365,7 +365,7 @@ KEYS = [
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: str(key.type))
-@pytest.mark.parametrize("processor", [Same, SameTable])
+@pytest.mark.parametrize("processor", [Same, pytest.param(SameTable, marks=pytest.mark.thorough)])
 def test_keys_of_all_types_are_as_before(tmp_path: Path, key: pa.Array, processor: Any) -> None:
     """No two dictionaries are equal to Arrow: it was said that they had been changed."""
     time = key if pa.types.is_timestamp(key.type) and key.type.unit != "s" else pa.array([1, 2, 3], pa.int64())

@@ -148,7 +148,7 @@ def test_in_a_task_that_reads_other_topics_on(tmp_path: Path, kind: str) -> None
     [(60, 0), pytest.param((0, 60), marks=pytest.mark.thorough), pytest.param((60, 0, 30), marks=pytest.mark.thorough)],
 )
 @pytest.mark.parametrize("checkpoint_every", [2, pytest.param(1_000, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("is_beside", [False, True])
+@pytest.mark.parametrize("is_beside", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_with_a_grace_that_is_another_one_from_run_to_run(
     tmp_path: Path, graces: tuple[int, ...], checkpoint_every: int, is_beside: bool
 ) -> None:

@@ -119,7 +119,7 @@ class TestWithinTheLimitsOfKafkasOwnTest:
         check(cluster)
 
     def test_at_random(self, assignor: type[TaskAssignor], check: Check, strategy: str) -> None:
-        for seed in range(5):
+        for seed in range(3):
             run_random_story(assignor, seed, check=check, rack_aware_assignment_strategy=strategy, **costs(seed))
 
     @pytest.mark.slow
