@@ -267,7 +267,7 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    do_GET = do_PUT = do_POST = _answer  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -302,7 +302,8 @@ def test_whoever_waits_hears_of_each_try(
     storage = answering((503, _refusal("SlowDown")))
     for ask in (lambda: storage.put("a", b"1"), lambda: storage.open("a"), storage.list, lambda: storage.delete(["a"])):
         Answers.asked = 0
-        with pytest.raises(ConnectionError, match="SlowDown"):
+        # Older versions of obstore give the status alone.
+        with pytest.raises(ConnectionError, match=r"SlowDown|503 Service Unavailable"):
             ask()
         assert Answers.asked <= 4
 

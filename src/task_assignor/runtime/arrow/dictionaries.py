@@ -70,7 +70,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """  # noqa: D205
     if "dictionary<" not in str(kind):
         return pa.array(values, kind)
-    found = pa.array(values, retyped(kind, _without_dictionary))
+    found = pa.array(values, retyped(kind, value_type_of))
     if pa.types.is_dictionary(kind):
         return encoded(pa.chunked_array([found]), kind).chunk(0)
     try:
@@ -90,7 +90,7 @@ def reencoded(table: pa.Table) -> pa.Table:
         if not pa.types.is_dictionary(kind):
             if any(map(_has_null_among_values, column.chunks)):
                 with suppress(pa.ArrowException):
-                    column = column.cast(retyped(kind, _without_dictionary)).cast(kind)
+                    column = column.cast(retyped(kind, value_type_of)).cast(kind)
                     table = table.set_column(place, table.schema.field(place), column)
         elif pa.types.is_null(kind.value_type):
             table = table.set_column(place, table.schema.field(place), pa.nulls(len(column), kind))
@@ -114,7 +114,8 @@ def _has_null_among_values(array: pa.Array) -> bool:
     return hasattr(array, "values") and _has_null_among_values(array.values)
 
 
-def _without_dictionary(kind: pa.DataType) -> pa.DataType:
+def value_type_of(kind: pa.DataType) -> pa.DataType:
+    """The type of a dictionary's values; any other type is as it was."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from task_assignor.runtime.arrow.dictionaries import array_of, decoded, encoded, in_one_piece, retyped
+from task_assignor.runtime.arrow.dictionaries import array_of, decoded, encoded, in_one_piece, retyped, value_type_of
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.text import failure, shown
 
@@ -479,8 +479,8 @@ def _known_to_polars(kind: pa.DataType) -> pa.DataType:
         # At some of them it panics.
         raise TypeError(f"polars has no {values}")
     if types.is_struct(kind):
-        # Arrow casts none that is null to fields that never are.
-        return pa.struct([field.with_nullable(nullable=True) for field in kind])
+        # Arrow casts none that is null to fields that never are; older versions cannot concatenate what has dictionaries in it.
+        return pa.struct([field.with_nullable(nullable=True) for field in retyped(kind, value_type_of)])
     if types.is_duration(kind):
         return pa.duration("ms") if kind.unit == "s" else kind
     if not types.is_timestamp(kind):

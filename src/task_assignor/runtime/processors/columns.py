@@ -59,7 +59,7 @@ def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         return as_type(column, kind.storage_type).cast(kind)
     try:
         return column.cast(kind)
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.chunked_array([array_of(_with_maps(column.to_pylist(), pa.list_(kind)), kind)])
 
 
