@@ -92,7 +92,8 @@ def test_a_log_that_somebody_changed_by_hand_is_shown(run: Runner, tmp_path: Pat
         {"event": "RunFailed", "at": "t", "client": "a", "message": "why"},
     ]
     log = tmp_path / "run" / "log" / "99999999-000000.jsonl"
-    for value in (None, [], {}, "x", 1.5, True, [[]], ["0_0"]):
+    values: tuple[object, ...] = (None, [], {}, "x", 1.5, True, [[]], ["0_0"])
+    for value in values:
         changed = [{**line, field: value} for line in lines for field in line]
         metrics = {"event": "Metrics", "metrics": {"records-out-total": value, "rates": {"a": value}}}
         for last in (metrics, {"event": "Metrics", "metrics": value}):
