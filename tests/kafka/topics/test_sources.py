@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, SerializationException
 from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.output_records import records_of
-from task_assignor.kafka.topics.serdes import to_times
+from task_assignor.kafka.topics.serdes import RowSerde, Serde, to_times
 from task_assignor.runtime import (
     BatchesCommitted,
     Output,
@@ -444,6 +446,41 @@ def test_a_struct_that_is_null_is_written_as_null_though_its_fields_never_are() 
     rows = pa.table({"s": structs, "at": pa.array([0, 0], pa.timestamp("s", "Europe/Berlin")), "n": pa.nulls(2)})
     found = [json.loads(value) for value in JsonSerde().serialize(rows)]
     assert [value["s"] for value in found] == [{"x": 1}, None]
+
+
+INNER = pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("day", pa.timestamp("s", "UTC"))])
+OUTER = pa.struct([pa.field("in", INNER, nullable=False), pa.field("many", pa.large_list(INNER))])
+DAYS = st.integers(-(10**9), 10**9).map(lambda seconds: dt.datetime.fromtimestamp(seconds, dt.UTC))
+INNERS = st.fixed_dictionaries({"x": st.integers(-5, 5), "day": st.none() | DAYS})
+OUTERS = st.fixed_dictionaries({"in": INNERS, "many": st.none() | st.lists(st.none() | INNERS, max_size=3)})
+
+
+@pytest.mark.parametrize("serde", [JsonSerde(), RowSerde()], ids=repr)
+@given(values=st.lists(st.tuples(st.none() | OUTERS, st.none() | st.lists(OUTERS, max_size=3)), max_size=5))
+def test_a_struct_whose_fields_are_never_null_may_be_null_itself(
+    serde: Serde, values: list[tuple[object, ...]]
+) -> None:
+    """What the serde had written itself was a bad record."""
+    schema = pa.schema([("s", OUTER), ("l", pa.list_(pa.field("item", OUTER, nullable=False)))])
+    rows = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in values], schema)
+    found = serde.deserialize(serde.serialize(rows), schema)
+    found.validate(full=True)
+    assert found.schema.equals(schema)
+    assert found.to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(b'{"s": {}}', "'s.in', which is never null, is null or is not there"),
+     (b'{"s": {"in": {"day": null}}}', "'s.in.x', which is never null, is null or is not there"),
+     (b'{"s": {"in": {"x": 1}, "many": [null, {"x": null}]}}', "'s.many[].x', which is never null"),
+     (b'{"l": [{"x": 1}, null]}', "a list 'l', whose items are never null, has one that is")],
+)  # fmt: skip
+def test_a_struct_that_is_there_without_a_field_that_is_never_null_is_refused(value: bytes, told: str) -> None:
+    schema = pa.schema([("s", OUTER), ("l", pa.list_(pa.field("item", INNER, nullable=False)))])
+    with pytest.raises(SerializationException, match=re.escape(told)) as refused:
+        JsonSerde().deserialize([b"{}", b'{"s": null}', value], schema)
+    assert refused.value.index == 2
 
 
 def test_columns_that_json_cannot_say_are_refused() -> None:

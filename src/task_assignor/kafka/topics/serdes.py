@@ -6,7 +6,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -278,8 +278,7 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 def _objects(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """The rows; each value is wrapped, so that one that is no object, or several, is an error and moves no other."""
-    plain = pa.schema([field.with_type(retyped(field.type, _read_as)) for field in schema])
-    table = _read_lines(values, b'{"v":%b}', pa.struct(list(plain)))
+    table = _read_lines(values, b'{"v":%b}', retyped(pa.struct(list(schema)), _read_as))
     # `{"a":1},"b":2` is none, but all is well where it is wrapped so; what is right in both ways is one value.
     if _MORE.search(b"\n".join(values)):
         _read_lines(values, b'{"v":[%b]}', pa.list_(pa.struct([])))
@@ -291,7 +290,36 @@ def _objects(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     objects = pa.concat_arrays(column.chunks)
     # Arrow takes whatever bytes are between quotes for a text.
     objects.validate(full=True)
-    return pa.table(dict(zip(plain.names, objects.flatten(), strict=True)), schema=plain).cast(schema)
+    return pa.table(_members(objects, schema), schema=schema)
+
+
+def _members(objects: pa.StructArray, fields: Iterable[pa.Field], within: str = "") -> list[pa.Array]:
+    """Those of objects in the types of the fields. One that is never null may be in objects that are null, and only there.
+
+    Raises:
+        ValueError: it is in another one.
+    """
+    members = []
+    for place, field in enumerate(fields):
+        member, name = objects.field(place), f"{within}{field.name}"
+        if not field.nullable and pc.any(pc.and_(member.is_null(), objects.is_valid())).as_py():
+            raise ValueError(f"{name!r}, which is never null, is null or is not there")
+        members.append(_typed(member, field.type, name))
+    return members
+
+
+def _typed(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """What Arrow's reader has made of `_read_as` in the type itself."""
+    if pa.types.is_struct(kind):
+        members = _members(values, kind, f"{name}.")
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=values.is_null()) if members else values
+    if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+        return values.cast(kind)
+    if not kind.value_field.nullable and values.values.null_count:
+        raise ValueError(f"a list {name!r}, whose items are never null, has one that is")
+    items = _typed(values.values, kind.value_type, f"{name}[]")
+    made = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+    return made.from_arrays(values.offsets, items, type=kind, mask=values.is_null())
 
 
 def _read_lines(values: Sequence[bytes], wrapped: bytes, kind: pa.DataType) -> pa.Table:
@@ -307,9 +335,11 @@ def _read_lines(values: Sequence[bytes], wrapped: bytes, kind: pa.DataType) -> p
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    """What Arrow's reader knows for it."""
-    if pa.types.is_large_list(kind):
-        return pa.list_(kind.value_field)
+    """What Arrow's reader knows for it, which takes a field that is never null for missing in a struct that is null."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_nullable(True))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_nullable(True) for field in kind])
     return pa.string() if pa.types.is_date32(kind) else kind
 
 
