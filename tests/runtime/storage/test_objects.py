@@ -313,6 +313,32 @@ def test_an_upload_that_was_too_slow_is_done_again(answering: Callable[..., Obje
     assert Answers.asked == 2
 
 
+def test_what_somebody_else_is_at_is_asked_again(
+    answering: Callable[..., ObjectStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 409 ended a task, with a FileExistsError of what may be overwritten."""
+    asks: tuple[Callable[[ObjectStorage], object], ...] = (
+        lambda storage: storage.put("a", b"1"),
+        lambda storage: storage.open("a"),
+        lambda storage: storage.list(),
+        lambda storage: storage.delete(["a"]),
+    )
+    for ask in asks:
+        ask(answering((409, _refusal("OperationAborted")), (200, "<R><Deleted><Key>x/a</Key></Deleted></R>")))
+        assert Answers.asked == 2
+    monkeypatch.setattr(objects, "_FIRST_PATIENCE_S", 0.1)
+    with pytest.raises(ConnectionError, match="OperationAborted"):
+        answering((409, _refusal("OperationAborted"))).put("a", b"1")
+
+
+def test_a_deletion_that_is_forbidden_is_told(answering: Callable[..., ObjectStorage]) -> None:
+    """S3 says so in an answer that is well, for each object: it was waited for."""
+    refused = "<Error><Key>x/a</Key><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+    with pytest.raises(PermissionError, match="AccessDenied"):
+        answering((200, f"<DeleteResult>{refused}</DeleteResult>")).delete(["a"])
+    assert Answers.asked == 1
+
+
 @pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (400, "ExpiredToken")])
 def test_what_is_forbidden_is_told_as_such(answering: Callable[..., ObjectStorage], status: int, code: str) -> None:
     """Lists, and keys that expired, were said to be a store that does not answer."""
