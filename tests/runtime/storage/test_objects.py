@@ -154,6 +154,30 @@ def test_a_store_that_does_not_answer_is_waited_for(
     assert "run it again when the store answers" in advice_to_read(found.value, "Restore it.")
 
 
+def test_all_who_wait_say_so_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Of each outage there were as many warnings as files that were written just then, and as many words of its end."""
+    monkeypatch.setattr(objects, "_SILENCE_S", 0.0)
+    storage = ObjectStorage("memory://", MemoryStore())
+    storage.put("first", b"1")
+    for _ in range(2):
+        caplog.clear()
+        Network(monkeypatch, *["request lost"] * 12)
+        everybody, puts = threading.Barrier(3), obstore.put
+
+        def breaks(*given: Any, everybody: threading.Barrier = everybody, puts: Any = puts) -> Any:
+            everybody.wait(60)
+            return puts(*given)
+
+        monkeypatch.setattr(obstore, "put", breaks)
+        storage.put_all(dict.fromkeys("abc", b"1"))
+        assert [record.getMessage() for record in caplog.records] == [
+            "memory: does not answer: connection reset. It is waited for up to 60 s.",
+            "memory: answers again.",
+        ]
+        monkeypatch.undo()
+        monkeypatch.setattr(objects, "_SILENCE_S", 0.0)
+
+
 def test_what_a_store_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
 

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Self, TypeVar, cast
 
 import obstore
@@ -64,6 +64,8 @@ class ObjectStorage(Storage):
         self._is_exclusive = False
         self._has_answered = False
         self._check = threading.Lock()
+        self._waiters = 0
+        self._count = threading.Lock()
 
     @classmethod
     def at(cls, url: str) -> Self:
@@ -166,29 +168,45 @@ class ObjectStorage(Storage):
         """
         begin, said = time.monotonic(), False
         patience = _PATIENCE_S if self._has_answered else _FIRST_PATIENCE_S
-        for attempt in itertools.count():
-            try:
-                answer = ask()
-            # The latter is a 409 to what has no condition: somebody else is at the object.
-            except (exceptions.GenericError, exceptions.AlreadyExistsError) as error:
-                waited = time.monotonic() - begin
-                if waited > patience or _REFUSAL.search(str(error)):
+        with ExitStack() as waiting:
+            for attempt in itertools.count():
+                try:
+                    answer = ask()
+                # The latter is a 409 to what has no condition: somebody else is at the object.
+                except (exceptions.GenericError, exceptions.AlreadyExistsError) as error:
+                    waited = time.monotonic() - begin
+                    if waited > patience or _REFUSAL.search(str(error)):
+                        raise
+                    if waited > _SILENCE_S and not said:
+                        said = True
+                        text = "%s does not answer: %s. It is waited for up to %.0f s."
+                        waiting.enter_context(self._waiting(text, self.address, _brief(error), patience))
+                except (OSError, exceptions.BaseError):
+                    self._has_answered = True
                     raise
-                if waited > _SILENCE_S and not said:
-                    said = True
-                    _log.warning(
-                        "%s does not answer: %s. It is waited for up to %.0f s.", self.address, _brief(error), patience
-                    )
-            except (OSError, exceptions.BaseError):
-                self._has_answered = True
-                raise
-            else:
-                if said:
-                    _log.warning("%s answers again.", self.address)
-                self._has_answered = True
-                return answer
-            time.sleep(min(0.05 * 2**attempt, 5))
+                else:
+                    self._has_answered = True
+                    return answer
+                time.sleep(min(0.05 * 2**attempt, 5))
         raise AssertionError("it is asked until it answers")
+
+    @contextmanager
+    def _waiting(self, text: str, *values: object) -> Iterator[None]:
+        """Say that nothing answers, and when something does: once, however many requests wait."""
+        if self._count_waiting(1) == 1:
+            _log.warning(text, *values)
+        is_answered = False
+        try:
+            yield
+            is_answered = True
+        finally:
+            if self._count_waiting(-1) == 0 and is_answered:
+                _log.warning("%s answers again.", self.address)
+
+    def _count_waiting(self, more: int) -> int:
+        with self._count:
+            self._waiters += more
+            return self._waiters
 
     def _find(self, name: str) -> pa.Buffer | None:
         try:
