@@ -154,6 +154,30 @@ def test_a_store_that_does_not_answer_is_waited_for(
     assert "run it again when the store answers" in advice_to_read(found.value, "Restore it.")
 
 
+def test_all_who_wait_say_so_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Of each outage there were as many warnings as files that were written just then, and as many words of its end."""
+    monkeypatch.setattr(objects, "_SILENCE_S", 0.0)
+    storage = ObjectStorage("memory://", MemoryStore())
+    storage.put("first", b"1")
+    for _ in range(2):
+        caplog.clear()
+        Network(monkeypatch, *["request lost"] * 12)
+        everybody, puts = threading.Barrier(3), obstore.put
+
+        def breaks(*given: Any, everybody: threading.Barrier = everybody, puts: Any = puts) -> Any:
+            everybody.wait(60)
+            return puts(*given)
+
+        monkeypatch.setattr(obstore, "put", breaks)
+        storage.put_all(dict.fromkeys("abc", b"1"))
+        assert [record.getMessage() for record in caplog.records] == [
+            "memory: does not answer: connection reset. It is waited for up to 60 s.",
+            "memory: answers again.",
+        ]
+        monkeypatch.undo()
+        monkeypatch.setattr(objects, "_SILENCE_S", 0.0)
+
+
 def test_what_a_store_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
 
@@ -312,6 +336,32 @@ def test_an_upload_that_was_too_slow_is_done_again(answering: Callable[..., Obje
     """S3 says so with a 400, as of what is wrong for ever."""
     answering((400, _refusal("RequestTimeout")), (200, "")).put("a", b"1")
     assert Answers.asked == 2
+
+
+def test_what_somebody_else_is_at_is_asked_again(
+    answering: Callable[..., ObjectStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 409 ended a task, with a FileExistsError of what may be overwritten."""
+    asks: tuple[Callable[[ObjectStorage], object], ...] = (
+        lambda storage: storage.put("a", b"1"),
+        lambda storage: storage.open("a"),
+        lambda storage: storage.list(),
+        lambda storage: storage.delete(["a"]),
+    )
+    for ask in asks:
+        ask(answering((409, _refusal("OperationAborted")), (200, "<R><Deleted><Key>x/a</Key></Deleted></R>")))
+        assert Answers.asked == 2
+    monkeypatch.setattr(objects, "_FIRST_PATIENCE_S", 0.1)
+    with pytest.raises(ConnectionError, match="OperationAborted"):
+        answering((409, _refusal("OperationAborted"))).put("a", b"1")
+
+
+def test_a_deletion_that_is_forbidden_is_told(answering: Callable[..., ObjectStorage]) -> None:
+    """S3 says so in an answer that is well, for each object: it was waited for."""
+    refused = "<Error><Key>x/a</Key><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+    with pytest.raises(PermissionError, match="AccessDenied"):
+        answering((200, f"<DeleteResult>{refused}</DeleteResult>")).delete(["a"])
+    assert Answers.asked == 1
 
 
 @pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (400, "ExpiredToken")])

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Self, TypeVar, cast
 
 import obstore
@@ -27,11 +27,12 @@ _FIRST_PATIENCE_S: Final = 15.0
 _PATIENCE_S: Final = 60.0
 _SILENCE_S: Final = 5.0
 _REFUSAL: Final = re.compile(
-    "status code: 4(?!08|29|.*<Code>RequestTimeout<)|redirect without LOCATION|builder error", re.DOTALL
+    r"status code: 4(?!08|09|29|.*<Code>RequestTimeout<)|redirect without LOCATION|builder error|\(code: AccessDenied\)",
+    re.DOTALL,
 )
-"""An answer that will be the same the next time; others are too many requests, connections that were too slow, and servers in trouble."""
-_FORBIDDEN: Final = re.compile("status code: 40[13]|<Code>(ExpiredToken|InvalidToken)<")
-"""What `obstore` has no error of its own for, in lists and where keys have expired."""
+"""An answer that will be the same the next time; others are too many requests, several at the same object, connections that were too slow, and servers in trouble."""
+_FORBIDDEN: Final = re.compile(r"status code: 40[13]|<Code>(ExpiredToken|InvalidToken)<|\(code: AccessDenied\)")
+"""What `obstore` has no error of its own for, in lists and deletions and where keys have expired."""
 _SMALL_BYTES: Final = 5 << 20
 """Of more `obstore` makes many requests, and reads on where an answer broke off."""
 _ALIGNED_BYTES: Final = 16
@@ -39,7 +40,7 @@ _log = logger_of(__name__)
 _NOT_FOUND: Final = (FileNotFoundError, exceptions.NotFoundError)
 _ERRNO: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
     (_NOT_FOUND, errno.ENOENT),
-    ((FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError), errno.EEXIST),
+    ((FileExistsError, exceptions.PreconditionError), errno.EEXIST),
     ((exceptions.PermissionDeniedError, exceptions.UnauthenticatedError), errno.EACCES),
     ((NotImplementedError, exceptions.NotSupportedError), errno.ENOTSUP),
     # A ConnectionError: what the disk of a server says does not come here.
@@ -63,6 +64,8 @@ class ObjectStorage(Storage):
         self._is_exclusive = False
         self._has_answered = False
         self._check = threading.Lock()
+        self._waiters = 0
+        self._count = threading.Lock()
 
     @classmethod
     def at(cls, url: str) -> Self:
@@ -133,23 +136,30 @@ class ObjectStorage(Storage):
     def _create(self, name: str, data: Data) -> None:
         is_first = True
 
-        def create() -> None:
+        def create() -> bool:
             nonlocal is_first
             try:
-                obstore.put(self._once, name, _bytes(data), mode="create", use_multipart=False)
-            except exceptions.AlreadyExistsError as error:
-                found = self._find(name)
-                if found is None:
-                    # S3 also says so when somebody else is at it.
-                    raise exceptions.GenericError("the store says that it is there, and does not find it") from error
-                # Equal: the answer to an earlier try was lost.
-                if is_first or not found.equals(pa.py_buffer(data)):
-                    raise
+                if self._is_made(name, data):
+                    return True
             except exceptions.GenericError:
                 is_first = False
                 raise
+            found = self._find(name)
+            if found is None:
+                # S3 also says so when somebody else is at it.
+                raise exceptions.GenericError("the store says that it is there, and does not find it")
+            # Equal: the answer to an earlier try was lost.
+            return not is_first and found.equals(pa.py_buffer(data))
 
-        self._ask(create)
+        if not self._ask(create):
+            raise FileExistsError
+
+    def _is_made(self, name: str, data: Data) -> bool:
+        try:
+            obstore.put(self._once, name, _bytes(data), mode="create", use_multipart=False)
+        except exceptions.AlreadyExistsError:
+            return False
+        return True
 
     def _ask(self, ask: Callable[[], T]) -> T:
         """What the store answers to something that may be asked twice.
@@ -158,28 +168,45 @@ class ObjectStorage(Storage):
         """
         begin, said = time.monotonic(), False
         patience = _PATIENCE_S if self._has_answered else _FIRST_PATIENCE_S
-        for attempt in itertools.count():
-            try:
-                answer = ask()
-            except exceptions.GenericError as error:
-                waited = time.monotonic() - begin
-                if waited > patience or _REFUSAL.search(str(error)):
+        with ExitStack() as waiting:
+            for attempt in itertools.count():
+                try:
+                    answer = ask()
+                # The latter is a 409 to what has no condition: somebody else is at the object.
+                except (exceptions.GenericError, exceptions.AlreadyExistsError) as error:
+                    waited = time.monotonic() - begin
+                    if waited > patience or _REFUSAL.search(str(error)):
+                        raise
+                    if waited > _SILENCE_S and not said:
+                        said = True
+                        text = "%s does not answer: %s. It is waited for up to %.0f s."
+                        waiting.enter_context(self._waiting(text, self.address, _brief(error), patience))
+                except (OSError, exceptions.BaseError):
+                    self._has_answered = True
                     raise
-                if waited > _SILENCE_S and not said:
-                    said = True
-                    _log.warning(
-                        "%s does not answer: %s. It is waited for up to %.0f s.", self.address, _brief(error), patience
-                    )
-            except (OSError, exceptions.BaseError):
-                self._has_answered = True
-                raise
-            else:
-                if said:
-                    _log.warning("%s answers again.", self.address)
-                self._has_answered = True
-                return answer
-            time.sleep(min(0.05 * 2**attempt, 5))
+                else:
+                    self._has_answered = True
+                    return answer
+                time.sleep(min(0.05 * 2**attempt, 5))
         raise AssertionError("it is asked until it answers")
+
+    @contextmanager
+    def _waiting(self, text: str, *values: object) -> Iterator[None]:
+        """Say that nothing answers, and when something does: once, however many requests wait."""
+        if self._count_waiting(1) == 1:
+            _log.warning(text, *values)
+        is_answered = False
+        try:
+            yield
+            is_answered = True
+        finally:
+            if self._count_waiting(-1) == 0 and is_answered:
+                _log.warning("%s answers again.", self.address)
+
+    def _count_waiting(self, more: int) -> int:
+        with self._count:
+            self._waiters += more
+            return self._waiters
 
     def _find(self, name: str) -> pa.Buffer | None:
         try:
@@ -191,17 +218,14 @@ class ObjectStorage(Storage):
         """A store that does not know conditional puts takes them for others, and several coordinators would win."""
         with self._check:
             if not self._is_exclusive:
-                try:
-                    self._ask(lambda: obstore.put(self._store, name, _bytes(data), mode="create", use_multipart=False))
-                except exceptions.AlreadyExistsError:
-                    self._is_exclusive = True
-                else:
+                if self._ask(lambda: self._is_made(name, data)):
                     raise OSError(
                         errno.ENOTSUP,
                         "The store does not know conditional puts (If-None-Match), without which several writers would "
                         "overwrite each other. Maybe use a newer version of it",
                         self.locate(name),
                     )
+                self._is_exclusive = True
 
     @contextmanager
     def _errors(self, name: str | None) -> Iterator[None]:
