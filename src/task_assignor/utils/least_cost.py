@@ -28,6 +28,7 @@ from task_assignor.utils.result import AssignmentResult
 MOST_CELLS_TO_EXPLAIN: Final = 10_000_000
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class LeastCostAssignment(AssignmentResult):
     """Active tasks placed at least cost: `cost_after` is what they cost, `lower_bound` what they cost at least.
 
@@ -37,9 +38,7 @@ class LeastCostAssignment(AssignmentResult):
         moves: tasks that left their owner.
     """
 
-    __slots__ = ("moves",)
-
-    moves: int
+    moves: int = attrs.field(default=0, kw_only=True)
 
 
 def previous_owner(columns: StateColumns) -> Int64Array:
@@ -79,15 +78,14 @@ def place_at_least_cost(application_state: ApplicationState, costs: PlacementCos
     owner[free] = found.place
     at = question.whole.item_costs(owner).tolist()
     fixed = np.flatnonzero(question.pinned != NOBODY).tolist()
-    result = LeastCostAssignment(
+    former = question.whole.item_place
+    return LeastCostAssignment(
         Placement.of(application_state.columns, owner),
         cost_after=sum(at),
         lower_bound=found.cost + sum(at[task] for task in fixed),
         inexact=() if found.is_best else {Goal.ACTIVE_COST},
+        moves=int(((owner != former) & (former >= 0)).sum()),
     )
-    former = question.whole.item_place
-    result.moves = int(((owner != former) & (former >= 0)).sum())
-    return result
 
 
 @attrs.frozen(eq=False)
