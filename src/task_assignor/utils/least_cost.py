@@ -25,8 +25,6 @@ from task_assignor.utils.placement import Placement
 from task_assignor.utils.placement_costs import CostModelException, PlacementCosts
 from task_assignor.utils.result import AssignmentResult
 
-MOST_CELLS_TO_EXPLAIN: Final = 10_000_000
-
 
 @attrs.define(eq=False, repr=False, slots=False)
 class LeastCostAssignment(AssignmentResult):
@@ -226,21 +224,16 @@ class _Question:
     def _explained(self, problem: PlacesProblem, free: Int64Array) -> CostModelException:
         """What does not fit: the same tasks with one more place that costs 1, where all else is free of charge."""
         unknown = CostModelException("The capacities and exceptions leave no room for all tasks.")
-        rows, cells = len(problem.costs), len(problem.cell_hub)
-        if rows * cells > MOST_CELLS_TO_EXPLAIN:
-            return unknown
+        rows, clients = len(problem.costs), len(problem.upper)
         never = problem.exception_cost == FORBIDDEN
-        table = np.zeros((rows, cells + 1), dtype=np.int64)
-        table[:, -1] = 1
-        relaxed = attrs.evolve(
-            problem,
-            costs=RowCosts.of_table(problem.costs.row, table),
+        relaxed = PlacesProblem(
+            costs=RowCosts.of_table(problem.costs.row, np.tile([0, 1], (rows, 1))),
+            item_place=problem.item_place,
+            item_weight=problem.item_weight,
             move_cost=np.zeros(rows, dtype=np.int64),
-            stay_cost=np.zeros(rows, dtype=np.int64),
-            cell_hub=np.zeros(cells + 1, dtype=np.int64),
-            place_cell=np.append(problem.place_cell, cells),
-            place_cost=np.zeros(len(problem.place_cell) + 1, dtype=np.int64),
-            lower=np.zeros(len(problem.lower) + 1, dtype=np.int64),
+            place_cell=np.repeat([0, 1], [clients, 1]),
+            lower=np.zeros(clients + 1, dtype=np.int64),
+            upper=np.append(problem.upper, 2**62),
             exception_row=problem.exception_row[never],
             exception_place=problem.exception_place[never],
             exception_cost=problem.exception_cost[never],
@@ -253,10 +246,10 @@ class _Question:
             )
         except FlowError:
             return unknown
-        outside = free[place == len(problem.lower)]
+        outside = free[place == clients]
         if len(outside):
             number = int(self.task_class[outside[0]])
-            is_allowed = np.ones(len(problem.upper), dtype=np.bool_)
+            is_allowed = np.ones(clients, dtype=np.bool_)
             is_allowed[problem.exception_place[never & (problem.exception_row == number)]] = False
             allowed = np.flatnonzero(is_allowed)
             return CostModelException(
@@ -264,7 +257,7 @@ class _Question:
                 f"{int(self.names[number])} (such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
                 f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
             )
-        got = sums(filling[filling >= 0], self.weight[free][filling >= 0], len(problem.lower) + 1)
+        got = sums(filling[filling >= 0], self.weight[free][filling >= 0], clients + 1)
         short = np.flatnonzero(got[:-1] < problem.lower)
         if not len(short):
             return unknown
