@@ -20,7 +20,7 @@ from task_assignor.sdk import (
     TaskAssignmentException,
 )
 from task_assignor.sdk.arrays import numbered
-from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.text import counted, shown
 from task_assignor.utils.placement import Placement
 from task_assignor.utils.result import AssignmentResult
@@ -135,6 +135,17 @@ def numbers_of_tasks(columns: StateColumns, tasks: npt.ArrayLike) -> Int64Array:
             f"The selected tasks ({shown(tasks)}) must be task numbers from 0 to {len(columns.tasks) - 1}, in the order of task ids."
         )
     return given.astype(np.int64)
+
+
+def are_selected(columns: StateColumns, tasks: npt.ArrayLike | None) -> BoolArray:
+    """(T,) which tasks these are; None: all.
+
+    Raises:
+        StateException: a number is no task's.
+    """
+    selected = np.zeros(len(columns.tasks), dtype=np.bool_)
+    selected[slice(None) if tasks is None else numbers_of_tasks(columns, tasks)] = True
+    return selected
 
 
 def numbers_of_groups(together: npt.ArrayLike, tasks: int) -> Int64Array:
