@@ -79,8 +79,7 @@ class ClientQueue:
         if self._left <= 0:
             return self.lightest(candidates)
         if not candidates:
-            if self._log or self._heap is not None:
-                self._forget()
+            self._forget()
             self._is_first_filling = False
             self._is_doubtful = False
             return -1
@@ -93,8 +92,8 @@ class ClientQueue:
             if self._heap is None:
                 self._heap = self._built()
                 self._left -= len(self.counts) >> 1
-            chosen = self._heap.poll(frozenset(candidates))
-            self._left -= self._heap.take_sifted()
+            chosen, sifted = self._heap.poll(frozenset(candidates))
+            self._left -= sifted
         if self._left <= 0:
             self._forget()
         self._polled = chosen
@@ -175,7 +174,6 @@ class ClientQueue:
             action(heap, *arguments)
         self._log.clear()
         self._counts_before.clear()
-        heap.take_sifted()
         return heap
 
 
@@ -205,18 +203,12 @@ class _Heap:
     """
 
     def __init__(self, loads: Sequence[float], hashes: _Hashes) -> None:
-        self._sifted = 0
         self._hashes = hashes
         bits: list[int] = np.array(loads, dtype=np.float64).view(np.int64).tolist()
         self._entries = [own << 32 | client for client, own in enumerate(bits)]
         self._heap: list[int] = []
         self._is_in = [True] * len(loads)
         self._is_in_order = True
-
-    def take_sifted(self) -> int:
-        """How many clients were taken out since the last call."""
-        sifted, self._sifted = self._sifted, 0
-        return sifted
 
     def change(self, client: int, load: float) -> None:
         """The load of a client is another from now on; if it is in, it stays where it is."""
@@ -240,8 +232,8 @@ class _Heap:
             self._is_in[client] = True
             heapq.heappush(self._heap, self._entries[client])
 
-    def poll(self, candidates: Collection[int]) -> int:
-        """Take clients out until one is a candidate, and put the others in again."""
+    def poll(self, candidates: Collection[int]) -> tuple[int, int]:
+        """Take clients out until one is a candidate, and put the others in again: that one, and how many were taken out."""
         heap = self._heap
         # The children of the places 0, 1, 2, … are the odd places and the even ones after the first.
         self._is_in_order = self._is_in_order or (all(map(lt, heap, heap[1::2])) and all(map(lt, heap, heap[2::2])))
@@ -250,8 +242,7 @@ class _Heap:
             rejected.append(client)
         self.fill(self._hashes.order(rejected))
         self._is_in[client] = False
-        self._sifted += len(rejected) + 1
-        return client
+        return client, len(rejected) + 1
 
 
 def _entry(load: float, client: int) -> int:

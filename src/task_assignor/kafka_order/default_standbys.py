@@ -86,7 +86,7 @@ class _Standbys:
         for task, owner, lack in zip(
             tasks.tolist(), self.owner[tasks].tolist(), self.lacking[tasks].tolist(), strict=True
         ):
-            chosen = take(lack, (owner, *held[task]) if task in held else (owner,)) if lack else ()
+            chosen = take(lack, (owner, *held.get(task, ()))) if lack else ()
             found += chosen
             got.append(len(chosen))
         return np.repeat(tasks, np.array(got, dtype=np.int64)).astype(np.int32), np.array(found, dtype=np.int32)
