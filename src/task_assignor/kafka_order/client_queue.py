@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import lt
 from typing import Any, Final
 
-import attrs
 import numpy as np
 
 from task_assignor.kafka_order import java_order
@@ -31,28 +29,6 @@ HOPELESS: Final = 10
 """So many times the budget are not even begun."""
 _CLIENT: Final = 2**32 - 1
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
-
-
-@attrs.frozen(eq=False)
-class AllBut(Collection[int]):
-    """Candidates that are nearly everybody.
-
-    Args:
-        clients: number of clients.
-        but: those that are none.
-    """
-
-    _clients: int
-    _but: AbstractSet[int]
-
-    def __contains__(self, client: object) -> bool:
-        return client not in self._but
-
-    def __iter__(self) -> Iterator[int]:
-        return (client for client in range(self._clients) if client not in self._but)
-
-    def __len__(self) -> int:
-        return self._clients - len(self._but)
 
 
 class ClientQueue:
@@ -87,7 +63,6 @@ class ClientQueue:
         self._polled = -1
         self._is_doubtful = False
         self._heap: _Heap | None = None
-        self._by_load: _ByLoad | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -104,8 +79,7 @@ class ClientQueue:
         if self._left <= 0:
             return self.lightest(candidates)
         if not candidates:
-            if self._log or self._heap is not None:
-                self._forget()
+            self._forget()
             self._is_first_filling = False
             self._is_doubtful = False
             return -1
@@ -118,8 +92,8 @@ class ClientQueue:
             if self._heap is None:
                 self._heap = self._built()
                 self._left -= len(self.counts) >> 1
-            chosen = self._heap.poll(candidates if isinstance(candidates, AllBut) else frozenset(candidates))
-            self._left -= self._heap.take_sifted()
+            chosen, sifted = self._heap.poll(frozenset(candidates))
+            self._left -= sifted
         if self._left <= 0:
             self._forget()
         self._polled = chosen
@@ -149,9 +123,6 @@ class ClientQueue:
             if gives >= 0:
                 counts[gives] -= 1
                 loads[gives] = counts[gives] / threads[gives]
-        if self._by_load is not None:
-            for client in {*chosen, *giver} - {-1}:
-                self._by_load.put(client, loads[client])
         return chosen
 
     def change(self, client: int, difference: int) -> None:
@@ -159,8 +130,6 @@ class ClientQueue:
         before = self.counts[client]
         self.counts[client] = before + difference
         load = self._loads[client] = self.counts[client] / self._threads[client]
-        if self._by_load is not None:
-            self._by_load.put(client, load)
         if self._left <= 0:
             return
         if self._heap is not None:
@@ -184,10 +153,7 @@ class ClientQueue:
 
     def lightest(self, candidates: Collection[int]) -> int:
         """The candidate of least (load, number), in no queue; -1 if there are none. Candidates are ascending."""
-        if not isinstance(candidates, AllBut) or not candidates:
-            return min(candidates, key=self._loads.__getitem__, default=-1)
-        self._by_load = self._by_load or _ByLoad(self._loads)
-        return self._by_load.first_of(candidates)
+        return min(candidates, key=self._loads.__getitem__, default=-1)
 
     def _forget(self) -> None:
         self._heap = None
@@ -208,34 +174,7 @@ class ClientQueue:
             action(heap, *arguments)
         self._log.clear()
         self._counts_before.clear()
-        heap.take_sifted()
         return heap
-
-
-class _ByLoad:
-    """All clients by (load, number), for the lightest of nearly all. Whose load has changed has an entry more."""
-
-    def __init__(self, loads: Iterable[float]) -> None:
-        self._loads = list(loads)
-        self._heap = [(load, client) for client, load in enumerate(self._loads)]
-        heapq.heapify(self._heap)
-
-    def put(self, client: int, load: float) -> None:
-        """The load of a client from now on."""
-        self._loads[client] = load
-        heapq.heappush(self._heap, (load, client))
-
-    def first_of(self, candidates: Collection[int]) -> int:
-        """The lightest candidate; there is one."""
-        heap, passed = self._heap, []
-        while self._loads[heap[0][1]] != heap[0][0] or heap[0][1] not in candidates:
-            load, client = heapq.heappop(heap)
-            if self._loads[client] == load:
-                passed.append((load, client))
-        chosen = heap[0][1]
-        for entry in passed:
-            heapq.heappush(heap, entry)
-        return chosen
 
 
 class _Hashes:
@@ -264,18 +203,12 @@ class _Heap:
     """
 
     def __init__(self, loads: Sequence[float], hashes: _Hashes) -> None:
-        self._sifted = 0
         self._hashes = hashes
         bits: list[int] = np.array(loads, dtype=np.float64).view(np.int64).tolist()
         self._entries = [own << 32 | client for client, own in enumerate(bits)]
         self._heap: list[int] = []
         self._is_in = [True] * len(loads)
         self._is_in_order = True
-
-    def take_sifted(self) -> int:
-        """How many clients were taken out since the last call."""
-        sifted, self._sifted = self._sifted, 0
-        return sifted
 
     def change(self, client: int, load: float) -> None:
         """The load of a client is another from now on; if it is in, it stays where it is."""
@@ -299,8 +232,8 @@ class _Heap:
             self._is_in[client] = True
             heapq.heappush(self._heap, self._entries[client])
 
-    def poll(self, candidates: Collection[int]) -> int:
-        """Take clients out until one is a candidate, and put the others in again."""
+    def poll(self, candidates: Collection[int]) -> tuple[int, int]:
+        """Take clients out until one is a candidate, and put the others in again: that one, and how many were taken out."""
         heap = self._heap
         # The children of the places 0, 1, 2, … are the odd places and the even ones after the first.
         self._is_in_order = self._is_in_order or (all(map(lt, heap, heap[1::2])) and all(map(lt, heap, heap[2::2])))
@@ -309,8 +242,7 @@ class _Heap:
             rejected.append(client)
         self.fill(self._hashes.order(rejected))
         self._is_in[client] = False
-        self._sifted += len(rejected) + 1
-        return client
+        return client, len(rejected) + 1
 
 
 def _entry(load: float, client: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -85,7 +86,7 @@ class _Standbys:
         for task, owner, lack in zip(
             tasks.tolist(), self.owner[tasks].tolist(), self.lacking[tasks].tolist(), strict=True
         ):
-            chosen = take(lack, (owner, *held[task]) if task in held else (owner,)) if lack else ()
+            chosen = take(lack, (owner, *held.get(task, ()))) if lack else ()
             found += chosen
             got.append(len(chosen))
         return np.repeat(tasks, np.array(got, dtype=np.int64)).astype(np.int32), np.array(found, dtype=np.int32)
@@ -118,17 +119,12 @@ class _Standbys:
         return placed[:, 0], placed[:, 1]
 
 
-def _lightest(loads: FloatArray, allowed: Int64Array | None, copies: Sequence[int]) -> int:
-    """The client of least (load, number) among the allowed ones (None: all) that has no copy yet; -1: nobody."""
+def _lightest(loads: FloatArray, allowed: Int64Array, copies: Sequence[int]) -> int:
+    """The client of least (load, number) among the allowed ones that has no copy yet; -1: nobody."""
     kept = loads[copies]
     loads[copies] = np.inf
-    if allowed is None:
-        best = int(loads.argmin())
-    elif len(allowed):
-        best = int(allowed[loads[allowed].argmin()])
-    else:
-        best = -1
-    if best >= 0 and loads[best] == np.inf:
+    best = int(allowed[loads[allowed].argmin()]) if len(allowed) else -1
+    if loads[best] == np.inf:
         best = -1
     loads[copies] = kept
     return best
@@ -150,8 +146,7 @@ class TagEntries:
         for client, entries in enumerate(self._of_client):
             for entry in entries:
                 self._clients[entry].append(client)
-        self._allowed: dict[frozenset[int], Int64Array] = {}
-        self._cached = 0
+        self.allowed = lru_cache(_MOST_CACHED // max(len(values), 1))(self._allowed)
 
     def after(self, used: frozenset[int], client: int, copies: int) -> frozenset[int]:
         """The entries in use after `client` got a copy, with which there are `copies` of the task."""
@@ -164,17 +159,9 @@ class TagEntries:
                 used |= {entry}
         return used
 
-    def allowed(self, used: frozenset[int]) -> Int64Array | None:
-        """Clients that carry none of the used entries, ascending; None: all."""
-        if not used:
-            return None
-        if used not in self._allowed:
-            if self._cached > _MOST_CACHED:
-                self._allowed.clear()
-                self._cached = 0
-            free = np.ones(len(self._of_client), dtype=np.bool_)
-            for entry in used:
-                free[self._clients[entry]] = False
-            self._allowed[used] = np.flatnonzero(free)
-            self._cached += len(free)
-        return self._allowed[used]
+    def _allowed(self, used: frozenset[int]) -> Int64Array:
+        """Clients that carry none of the used entries, ascending."""
+        free = np.ones(len(self._of_client), dtype=np.bool_)
+        for entry in used:
+            free[self._clients[entry]] = False
+        return np.flatnonzero(free)

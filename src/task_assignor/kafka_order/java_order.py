@@ -6,8 +6,9 @@ first what its own way of sifting left on top. `java.util.HashMap` iterates by b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+import heapq
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -41,8 +42,8 @@ def poll_order(keys: Int64Array) -> Int64Array:
     for row, key in enumerate(keys.tolist()):
         entry = _Row(key)
         entry.row = row
-        heap.append(entry)
-        sift_up(heap, len(heap) - 1, entry)
+        # On the way up both sift alike.
+        heapq.heappush(heap, entry)
     return np.array([pop(heap).row for _ in range(len(heap))], dtype=np.int64)
 
 
@@ -95,43 +96,33 @@ def sift_down(heap: list[T], place: int, entry: T) -> None:
     heap[place] = entry
 
 
-class _PlacedHeap(list[T]):
-    """A heap that knows where its entries are."""
-
-    def __init__(self, entries: Iterable[T]) -> None:
-        super().__init__(entries)
-        self.places = {entry: place for place, entry in enumerate(self)}
-
-    def __setitem__(self, place: Any, entry: Any) -> None:
-        super().__setitem__(place, entry)
-        self.places[entry] = place
-
-
-class PriorityQueue(Generic[T]):
-    """`java.util.PriorityQueue` of distinct items: also the order in which it is iterated, which is that of its array.
+class PriorityQueue(list[T]):
+    """`java.util.PriorityQueue` of distinct items, which knows where they are: the list is its array, in the order of iterating.
 
     Args:
         items: the items, ascending.
     """
 
     def __init__(self, items: Iterable[T]) -> None:
-        self._heap = _PlacedHeap(items)
+        super().__init__(items)
+        self._places = {item: place for place, item in enumerate(self)}
+
+    def __setitem__(self, place: Any, item: Any) -> None:
+        super().__setitem__(place, item)
+        self._places[item] = place
 
     def __contains__(self, item: object) -> bool:
-        return item in self._heap.places
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._heap)
+        return item in self._places
 
     def poll(self) -> T:
         """Take out the least item."""
-        first = self._heap[0]
+        first = self[0]
         self.remove(first)
         return first
 
     def remove(self, item: T) -> None:
         """Take out an item; the last of the array takes its place, and sinks, or else rises."""
-        remove(self._heap, self._heap.places.pop(item))
+        remove(self, self._places.pop(item))
 
 
 def hash_map_order(tasks: TaskColumns, keys: Int32Array | Int64Array) -> Int64Array:

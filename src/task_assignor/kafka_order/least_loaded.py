@@ -44,30 +44,20 @@ class LoadHeap:
         Returns:
             Client numbers in the order chosen; fewer than `count` if there are no more.
         """
-        heap = self._heap
-        if heap and count == 1 and heap[0][1] not in barred:
-            # The usual case, many times over.
-            client = heap[0][1]
-            self.counts[client] += 1
-            heapq.heapreplace(heap, (self.counts[client] / self.threads[client], client))
-            return [client]
+        heap, counts = self._heap, self.counts
         chosen: list[int] = []
         passed: list[tuple[float, int]] = []
         while heap and len(chosen) < count:
-            entry = heap[0]
-            client = entry[1]
+            client = heap[0][1]
             if client in barred:
                 passed.append(heapq.heappop(heap))
                 continue
+            counts[client] += 1
+            heapq.heapreplace(heap, (counts[client] / self.threads[client], client))
             chosen.append(client)
-            self.counts[client] += 1
-            grown = (self.counts[client] / self.threads[client], client)
             if len(chosen) < count:
                 # Chosen once, it may not be chosen again in this call.
-                heapq.heappop(heap)
-                passed.append(grown)
-            else:
-                heapq.heapreplace(heap, grown)
+                barred = (*barred, client)
         for entry in passed:
             heapq.heappush(heap, entry)
         return chosen

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from task_assignor.engine.items import rank_within
 from task_assignor.sdk import (
     MISSING,
     ApplicationState,
@@ -21,10 +20,11 @@ from task_assignor.sdk import (
     TaskAssignmentException,
 )
 from task_assignor.sdk.arrays import numbered
-from task_assignor.sdk.columns import Int64Array
+from task_assignor.sdk.columns import BoolArray, Int64Array
 from task_assignor.sdk.text import counted, shown
 from task_assignor.utils.placement import Placement
-from task_assignor.validation.rows import AssignmentRows, check_state, rows_of
+from task_assignor.utils.result import AssignmentResult
+from task_assignor.validation.rows import check_state, rows_of
 
 Assignments = (
     Mapping[ProcessId, KafkaStreamsAssignment]
@@ -77,7 +77,21 @@ def placement_and_others(
     known = assignments if isinstance(assignments, Placement) else getattr(assignments, "placement", None)
     if isinstance(known, Placement) and known.state is application_state.columns:
         return known, []
-    rows, deadline_ms = _known_rows(application_state, assignments)
+    given = TaskAssignment(AssignmentResult(assignments))
+    rows = rows_of(application_state, given)
+    unknown = np.flatnonzero(rows.entry_client < 0)
+    if len(unknown):
+        raise StateException(
+            f"The assignment has client {rows.process_ids[int(unknown[0])]}, which the application does not have."
+        )
+    if rows.unknown_tasks:
+        raise StateException(
+            f"The assignment names task {rows.unknown_tasks[0]}, which the application does not have "
+            f"({len(rows.unknown_tasks)} tasks are like that). Maybe it existed before: remove it from the assignment."
+        )
+    deadlines = (each.followup_rebalance_deadline_ms for each in given)
+    deadline_ms = np.full(len(application_state.columns.clients), MISSING)
+    deadline_ms[rows.entry_client] = [MISSING if each is None else each for each in deadlines]
     client = rows.entry_client[rows.entry]
     is_active = rows.role == Role.ACTIVE
     owner = np.full(len(application_state.columns.tasks), -1, dtype=np.int64)
@@ -103,54 +117,6 @@ def inexact_of(assignments: Assignments) -> frozenset[str]:
     return inexact
 
 
-def _known_rows(state: ApplicationState, assignments: Assignments) -> tuple[AssignmentRows, Int64Array]:
-    """The rows of an assignment of known tasks to known clients, and the (C,) follow-up deadlines.
-
-    Raises:
-        StateException: an unknown client or task, a client listed twice, or something that is no assignment.
-    """
-    assignments = _task_assignment(assignments)
-    rows = rows_of(state, assignments)
-    _check_clients(rows)
-    if rows.unknown_tasks:
-        raise StateException(
-            f"The assignment names task {rows.unknown_tasks[0]}, which the application does not have "
-            f"({len(rows.unknown_tasks)} tasks are like that). Maybe it existed before: remove it from the assignment."
-        )
-    deadline_ms = np.full(len(state.columns.clients), MISSING)
-    for entry, number in zip(assignments.assignment, rows.entry_client.tolist(), strict=True):
-        if entry.followup_rebalance_deadline_ms is not None:
-            deadline_ms[number] = entry.followup_rebalance_deadline_ms
-    return rows, deadline_ms
-
-
-def _task_assignment(assignments: Assignments) -> TaskAssignment:
-    if isinstance(assignments, TaskAssignment):
-        return assignments
-    if isinstance(assignments, Placement):
-        assignments = assignments.columns()
-    if isinstance(assignments, AssignmentColumns):
-        return TaskAssignment.of_columns(assignments)
-    if not isinstance(assignments, Iterable):
-        raise StateException(
-            f"The assignments ({shown(assignments)}) must be a mapping of process ids to KafkaStreamsAssignment, or a "
-            "TaskAssignment."
-        )
-    return TaskAssignment(assignments)
-
-
-def _check_clients(rows: AssignmentRows) -> None:
-    unknown = np.flatnonzero(rows.entry_client < 0)
-    if len(unknown):
-        raise StateException(
-            f"The assignment has client {rows.process_ids[int(unknown[0])]}, which the application does not have."
-        )
-    again = np.flatnonzero(rank_within(rows.entry_client))
-    if len(again):
-        client = rows.process_ids[int(again[0])]
-        raise StateException(f"Client {client} is twice in the assignment. Maybe merge its tasks.")
-
-
 def numbers_of_tasks(columns: StateColumns, tasks: npt.ArrayLike) -> Int64Array:
     """(N,) the same task numbers, in their order.
 
@@ -169,6 +135,17 @@ def numbers_of_tasks(columns: StateColumns, tasks: npt.ArrayLike) -> Int64Array:
             f"The selected tasks ({shown(tasks)}) must be task numbers from 0 to {len(columns.tasks) - 1}, in the order of task ids."
         )
     return given.astype(np.int64)
+
+
+def are_selected(columns: StateColumns, tasks: npt.ArrayLike | None) -> BoolArray:
+    """(T,) which tasks these are; None: all.
+
+    Raises:
+        StateException: a number is no task's.
+    """
+    selected = np.zeros(len(columns.tasks), dtype=np.bool_)
+    selected[slice(None) if tasks is None else numbers_of_tasks(columns, tasks)] = True
+    return selected
 
 
 def numbers_of_groups(together: npt.ArrayLike, tasks: int) -> Int64Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from task_assignor.sdk import (
@@ -13,9 +15,7 @@ from task_assignor.sdk import (
     Role,
     StateColumns,
     StateException,
-    TaskId,
 )
-from task_assignor.sdk.arrays import are_in, distinct
 from task_assignor.utils.result import AssignmentResult
 from task_assignor.validation.rows import check_state
 
@@ -46,33 +46,20 @@ def identity_assignment(application_state: ApplicationState) -> AssignmentResult
     )
     if not previous.vanished:
         return AssignmentResult(kept)
-    assignments = list(kept.assignments())
-    for client, tasks in _vanished(columns).items():
-        # Tasks that no longer exist have no number: these clients need objects.
-        assignments[client] = KafkaStreamsAssignment.of(
-            columns.clients.process_ids[client], [*assignments[client].tasks.values(), *tasks]
-        )
-    return AssignmentResult(assignments)
-
-
-def _vanished(columns: StateColumns) -> dict[int, list[AssignedTask]]:
-    types = {Role.ACTIVE: AssignedTask.Type.ACTIVE, Role.STANDBY: AssignedTask.Type.STANDBY}
-    of_client: dict[int, list[AssignedTask]] = {}
-    for client, role, task_id in columns.previous.vanished:
-        of_client.setdefault(client, []).append(AssignedTask(task_id, types[role]))
-    return of_client
+    assignments = [list(each.tasks.values()) for each in kept.assignments()]
+    for client, role, task_id in previous.vanished:
+        # Tasks that no longer exist have no number: they need objects.
+        assignments[client].append(AssignedTask(task_id, AssignedTask.Type[Role(role).name]))
+    return AssignmentResult(map(KafkaStreamsAssignment.of, columns.clients.process_ids, assignments))
 
 
 def _check_one_role(columns: StateColumns) -> None:
     previous = columns.previous
-    keys = previous.client.astype(np.int64) * max(len(columns.tasks), 1) + previous.task
-    standbys = keys[previous.role == Role.STANDBY]
-    both = distinct(standbys[are_in(standbys, keys[previous.role == Role.ACTIVE])])
+    keys = np.sort(previous.client.astype(np.int64) * max(len(columns.tasks), 1) + previous.task)
+    both = keys[1:][keys[1:] == keys[:-1]]
     found = [(int(key) // len(columns.tasks), columns.tasks.task_id(int(key) % len(columns.tasks))) for key in both[:1]]
-    gone: dict[tuple[int, TaskId], Role] = {}
-    for client, role, task_id in previous.vanished:
-        if gone.setdefault((client, task_id), role) != role:
-            found.append((client, task_id))
+    gone = Counter((client, task_id) for client, _, task_id in previous.vanished)
+    found += [pair for pair, roles in gone.items() if roles > 1]
     if found:
         client, task_id = min(found)
         raise StateException(

@@ -69,16 +69,20 @@ class _Units:
     """What must not be torn apart: the tasks of one join group with the same partition.
 
     Args:
-        columns: the state.
+        weight: (C,) threads of the clients.
         unit: (T,) unit number of every task.
         join_group: (U,) join group of every unit.
         is_stateful: (U,) a task of the unit is stateful.
+        claims: clients that had active tasks of a unit, of the newest generation.
+        state: who has state of which unit.
     """
 
-    columns: StateColumns
+    weight: Int64Array
     unit: Int64Array
     join_group: Int64Array
     is_stateful: BoolArray
+    claims: Pairs
+    state: Pairs
 
     @classmethod
     def of(cls, columns: StateColumns, group: Int64Array) -> _Units:
@@ -87,24 +91,24 @@ class _Units:
         keys, unit = distinct_and_numbers(group * width + tasks.partition)
         is_stateful = np.zeros(len(keys), dtype=np.bool_)
         is_stateful[unit[tasks.is_stateful]] = True
-        return cls(columns, unit, keys // width, is_stateful)
+        claims, state = _claims(columns, unit).newest(), previous_state_of_units(columns, unit)
+        weight = columns.clients.num_processing_threads.astype(np.int64)
+        return cls(weight, unit, keys // width, is_stateful, claims, state)
 
     def owners(self) -> tuple[Int64Array, frozenset[Goal]]:
         """(U,) client number of every unit, and the goals that were perhaps not reached exactly."""
-        weight = self.columns.clients.num_processing_threads
-        if not len(weight) or not len(self.join_group):
-            return np.full(len(self.join_group), -1, dtype=np.int64), frozenset()
-        claims, state = self._claims().newest(), previous_state_of_units(self.columns, self.unit)
-        is_small = (int(self.join_group[-1]) + 1) * len(weight) <= MOST_TOGETHER
-        owner, inexact = self._owners_together(claims, state) if is_small else self._owners_by_shares(claims, state)
-        return owner, inexact | self._left_open_by_sizes(owner, claims, state)
+        if not len(self.join_group):
+            return np.zeros(0, dtype=np.int64), frozenset()
+        is_small = (int(self.join_group[-1]) + 1) * len(self.weight) <= MOST_TOGETHER
+        owner, inexact = self._owners_together() if is_small else self._owners_by_shares()
+        return owner, inexact | self._left_open_by_sizes(owner)
 
-    def _left_open_by_sizes(self, owner: Int64Array, claims: Pairs, state: Pairs) -> frozenset[Goal]:
+    def _left_open_by_sizes(self, owner: Int64Array) -> frozenset[Goal]:
         """Goals that might be reached better if units of several sizes were decided together, not those with most tasks first."""
-        weight, size = self.columns.clients.num_processing_threads.astype(np.int64), np.bincount(self.unit)
+        claims, weight, size = self.claims, self.weight, np.bincount(self.unit)
         if size.min() == size.max():
             return frozenset()
-        exact = {ItemGoal.SHARES} if len(state) else {ItemGoal.SHARES, ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
+        exact = {ItemGoal.SHARES} if len(self.state) else {ItemGoal.SHARES, ItemGoal.STATE, ItemGoal.LEAST_BEHIND}
         step = int(np.gcd.reduce(size))
         load, total = sums(owner, size // step, len(weight)), int(size.sum()) // step
         low, high = even_levels(weight, np.zeros_like(weight), np.full_like(weight, total), total)
@@ -118,19 +122,19 @@ class _Units:
                     exact = set(ItemGoal)
         return inexact_actives(exact)
 
-    def _owners_by_shares(self, claims: Pairs, state: Pairs) -> tuple[Int64Array, frozenset[Goal]]:
+    def _owners_by_shares(self) -> tuple[Int64Array, frozenset[Goal]]:
         """Which client gets how many units of each join group comes first, which ones these are second."""
-        weight = self.columns.clients.num_processing_threads
+        weight, claims = self.weight, self.claims
         items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
-        shares = group_shares(weight, items, load, self._wishes(claims, state))
+        shares = group_shares(weight, items, load, self._wishes())
         # A client is an owner of its own for each join group of which it has a share.
         keys, units = shares.group * len(weight) + shares.owner, np.arange(len(self.join_group))
         found = allocate(
             Problem(
                 self.is_stateful,
                 weight[shares.owner],
-                self._of_owners(claims, keys, units),
-                self._of_owners(state, keys, units),
+                self._of_owners(self.claims, keys, units),
+                self._of_owners(self.state, keys, units),
                 share=(shares.items, shares.items),
                 item_pool=self.join_group,
                 owner_pool=shares.group,
@@ -145,9 +149,9 @@ class _Units:
                 exact |= {ItemGoal.COST} & found.exact
         return shares.owner[found.owner], inexact_actives(exact)
 
-    def _owners_together(self, claims: Pairs, state: Pairs) -> tuple[Int64Array, frozenset[Goal]]:
+    def _owners_together(self) -> tuple[Int64Array, frozenset[Goal]]:
         """The same, where all join groups whose units have equally many tasks are one problem."""
-        weight = self.columns.clients.num_processing_threads.astype(np.int64)
+        weight = self.weight
         items, load = np.bincount(self.join_group), np.bincount(self.join_group[self.unit])
         size = sizes(items, load)
         low, high = (np.stack(part) for part in zip(*(quotas(weight, one) for one in items.tolist()), strict=True))
@@ -165,8 +169,8 @@ class _Units:
                 Problem(
                     self.is_stateful[units],
                     np.tile(weight, len(groups)),
-                    self._of_owners(claims, keys, number),
-                    self._of_owners(state, keys, number),
+                    self._of_owners(self.claims, keys, number),
+                    self._of_owners(self.state, keys, number),
                     share=(low[groups].reshape(-1), high[groups].reshape(-1)),
                     item_pool=np.searchsorted(groups, self.join_group[units]),
                     owner_pool=np.repeat(np.arange(len(groups)), len(weight)),
@@ -186,40 +190,35 @@ class _Units:
             keys: the owners' join groups and clients.
             number: (U,) item of each unit; -1: its join group is not looked at.
         """
-        wanted = self.join_group[pairs.item] * len(self.columns.clients) + pairs.owner
+        wanted = self.join_group[pairs.item] * len(self.weight) + pairs.owner
         owner = rows_of(keys, wanted)
         return Pairs(number[pairs.item], owner, pairs.rank).where(owner >= 0)
 
-    def _wishes(self, claims: Pairs, state: Pairs) -> Wishes:
-        """How much of the join groups clients claim, and how much of their state they have."""
-        claimant = self._claimants(claims)
-        claimed = np.flatnonzero(claimant >= 0)
-        warm = state.where(claimant[state.item] != state.owner)
+    def _wishes(self) -> Wishes:
+        """How much of the join groups clients claim, and how much of their state they have.
+
+        Of several clients that claim a unit it counts as that of one, so that as many as can be keep theirs.
+        """
+        state, units, clients = self.state, len(self.join_group), len(self.weight)
+        claimed = one_claim_each(self.claims, units, *quotas(self.weight, units))
+        warm = state.where(~claimed.have(state.item, state.owner))
         best = warm.where(order_by(warm.item, warm.rank, warm.owner))
         best = best.where(rank_within(best.item) == 0)
-        units = np.concatenate([claimed, warm.item, best.item])
-        owners = np.concatenate([claimant[claimed], warm.owner, best.owner])
-        clients = len(self.columns.clients)
-        keys, pair = distinct_and_numbers(self.join_group[units] * clients + owners)
-        parts = np.split(pair, np.cumsum([len(claimed), len(warm.item)]))
+        item = np.concatenate([claimed.item, warm.item, best.item])
+        owner = np.concatenate([claimed.owner, warm.owner, best.owner])
+        keys, pair = distinct_and_numbers(self.join_group[item] * clients + owner)
+        parts = np.split(pair, np.cumsum([len(claimed), len(warm)]))
         counts = (np.bincount(part, minlength=len(keys)) for part in parts)
         return Wishes(keys // clients, keys % clients, *counts)
 
-    def _claimants(self, claims: Pairs) -> Int64Array:
-        """(U,) the client as whose each unit counts: of several one so that as many as can be keep theirs."""
-        units, weight = len(self.join_group), self.columns.clients.num_processing_threads
-        claimant = np.full(units, -1, dtype=np.int64)
-        one = one_claim_each(claims, units, *quotas(weight, units))
-        claimant[one.item] = one.owner
-        return claimant
 
-    def _claims(self) -> Pairs:
-        """Clients that had active tasks of a unit: newest generation first, then most stateful tasks, then most tasks."""
-        client, task = self.columns.previous.pairs(Role.ACTIVE)
-        generation = self.columns.clients.generation
-        age = numbered(np.where(generation == MISSING, -1, generation))
-        stateful = self.columns.tasks.is_stateful[task].astype(np.int64)
-        one = np.ones(len(task), dtype=np.int64)
-        unit, owner, (many, all_tasks) = sums_of_units(self.columns, self.unit, client, task, stateful, one)
-        base = int(all_tasks.max(initial=0)) + 1
-        return Pairs.of(unit, owner, (age[owner] * base + many) * base + all_tasks)
+def _claims(columns: StateColumns, unit: Int64Array) -> Pairs:
+    """Clients that had active tasks of a unit: newest generation first, then most stateful tasks, then most tasks."""
+    client, task = columns.previous.pairs(Role.ACTIVE)
+    generation = columns.clients.generation
+    age = numbered(np.where(generation == MISSING, -1, generation))
+    stateful = columns.tasks.is_stateful[task].astype(np.int64)
+    one = np.ones(len(task), dtype=np.int64)
+    item, owner, (many, all_tasks) = sums_of_units(columns, unit, client, task, stateful, one)
+    base = int(all_tasks.max(initial=0)) + 1
+    return Pairs.of(item, owner, (age[owner] * base + many) * base + all_tasks)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +23,8 @@ from task_assignor.utils.placement import Placement
 from task_assignor.utils.placement_costs import CostModelException, PlacementCosts
 from task_assignor.utils.result import AssignmentResult
 
-MOST_CELLS_TO_EXPLAIN: Final = 10_000_000
 
-
+@attrs.define(eq=False, repr=False, slots=False)
 class LeastCostAssignment(AssignmentResult):
     """Active tasks placed at least cost: `cost_after` is what they cost, `lower_bound` what they cost at least.
 
@@ -37,9 +34,7 @@ class LeastCostAssignment(AssignmentResult):
         moves: tasks that left their owner.
     """
 
-    __slots__ = ("moves",)
-
-    moves: int
+    moves: int = attrs.field(default=0, kw_only=True)
 
 
 def previous_owner(columns: StateColumns) -> Int64Array:
@@ -79,15 +74,14 @@ def place_at_least_cost(application_state: ApplicationState, costs: PlacementCos
     owner[free] = found.place
     at = question.whole.item_costs(owner).tolist()
     fixed = np.flatnonzero(question.pinned != NOBODY).tolist()
-    result = LeastCostAssignment(
+    former = question.whole.item_place
+    return LeastCostAssignment(
         Placement.of(application_state.columns, owner),
         cost_after=sum(at),
         lower_bound=found.cost + sum(at[task] for task in fixed),
         inexact=() if found.is_best else {Goal.ACTIVE_COST},
+        moves=int(((owner != former) & (former >= 0)).sum()),
     )
-    former = question.whole.item_place
-    result.moves = int(((owner != former) & (former >= 0)).sum())
-    return result
 
 
 @attrs.frozen(eq=False)
@@ -228,21 +222,16 @@ class _Question:
     def _explained(self, problem: PlacesProblem, free: Int64Array) -> CostModelException:
         """What does not fit: the same tasks with one more place that costs 1, where all else is free of charge."""
         unknown = CostModelException("The capacities and exceptions leave no room for all tasks.")
-        rows, cells = len(problem.costs), len(problem.cell_hub)
-        if rows * cells > MOST_CELLS_TO_EXPLAIN:
-            return unknown
+        rows, clients = len(problem.costs), len(problem.upper)
         never = problem.exception_cost == FORBIDDEN
-        table = np.zeros((rows, cells + 1), dtype=np.int64)
-        table[:, -1] = 1
-        relaxed = attrs.evolve(
-            problem,
-            costs=RowCosts.of_table(problem.costs.row, table),
+        relaxed = PlacesProblem(
+            costs=RowCosts.of_table(problem.costs.row, np.tile([0, 1], (rows, 1))),
+            item_place=problem.item_place,
+            item_weight=problem.item_weight,
             move_cost=np.zeros(rows, dtype=np.int64),
-            stay_cost=np.zeros(rows, dtype=np.int64),
-            cell_hub=np.zeros(cells + 1, dtype=np.int64),
-            place_cell=np.append(problem.place_cell, cells),
-            place_cost=np.zeros(len(problem.place_cell) + 1, dtype=np.int64),
-            lower=np.zeros(len(problem.lower) + 1, dtype=np.int64),
+            place_cell=np.repeat([0, 1], [clients, 1]),
+            lower=np.zeros(clients + 1, dtype=np.int64),
+            upper=np.append(problem.upper, 2**62),
             exception_row=problem.exception_row[never],
             exception_place=problem.exception_place[never],
             exception_cost=problem.exception_cost[never],
@@ -255,10 +244,10 @@ class _Question:
             )
         except FlowError:
             return unknown
-        outside = free[place == len(problem.lower)]
+        outside = free[place == clients]
         if len(outside):
             number = int(self.task_class[outside[0]])
-            is_allowed = np.ones(len(problem.upper), dtype=np.bool_)
+            is_allowed = np.ones(clients, dtype=np.bool_)
             is_allowed[problem.exception_place[never & (problem.exception_row == number)]] = False
             allowed = np.flatnonzero(is_allowed)
             return CostModelException(
@@ -266,7 +255,7 @@ class _Question:
                 f"{int(self.names[number])} (such as {self._name(int(outside[0]))}): the {len(allowed)} clients where that class may run have room for "
                 f"{sum(problem.upper[allowed].tolist())} in all. Maybe raise their capacities, or forbid fewer clients."
             )
-        got = sums(filling[filling >= 0], self.weight[free][filling >= 0], len(problem.lower) + 1)
+        got = sums(filling[filling >= 0], self.weight[free][filling >= 0], clients + 1)
         short = np.flatnonzero(got[:-1] < problem.lower)
         if not len(short):
             return unknown

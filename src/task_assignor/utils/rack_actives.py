@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from task_assignor.sdk import ApplicationState
-from task_assignor.sdk.arrays import distinct, distinct_and_numbers, numbered
+from task_assignor.sdk.arrays import distinct_and_numbers, numbered
 from task_assignor.sdk.checks import check_flag
-from task_assignor.sdk.columns import Int64Array, StateColumns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_MIN_TRAFFIC
-from task_assignor.utils.given import Assignments, inexact_of, numbers_of_tasks, placement_of
+from task_assignor.utils.given import Assignments, are_selected, inexact_of, placement_of
 from task_assignor.utils.goals import Goal
 from task_assignor.utils.rack_costs import AnyIntArray, Partitions, rack_rows, usable_costs
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
@@ -50,8 +49,7 @@ def optimize_actives(
     check_flag("ties_stay", ties_stay)
     before = placement_of(application_state, assignments)
     columns, configs = application_state.columns, application_state.assignment_configs
-    chosen = selected_tasks(columns, tasks)
-    chosen = chosen[before.active_owner[chosen] >= 0]
+    chosen = np.flatnonzero(are_selected(columns, tasks) & (before.active_owner >= 0))
     costs = usable_costs(columns, configs, chosen, partitions, (traffic_cost, non_overlap_cost))
     if not isinstance(costs, Skipped) and not len(chosen):
         costs = Skipped(SkipReason.NO_TASKS, "None of the selected tasks is active anywhere.")
@@ -78,12 +76,3 @@ def optimize_actives(
         lower_bound=cost - costs[1] * too_many,
         inexact=inexact_of(assignments) | ({Goal.ACTIVE_COST} if too_many else frozenset()),
     )
-
-
-def selected_tasks(columns: StateColumns, selected: AnyIntArray | None) -> Int64Array:
-    """The selected task numbers, distinct and ascending; all tasks if None.
-
-    Raises:
-        StateException: a number is no task's.
-    """
-    return np.arange(len(columns.tasks)) if selected is None else distinct(numbers_of_tasks(columns, selected))

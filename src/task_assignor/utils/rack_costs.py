@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from task_assignor.engine.classes import Classes, labels_of_lists
 from task_assignor.engine.row_costs import RowCosts
-from task_assignor.sdk.arrays import are_in, csr_pairs, offsets_of
+from task_assignor.sdk.arrays import csr_pairs, offsets_of
 from task_assignor.sdk.checks import check_choice, whole_number
 from task_assignor.sdk.columns import Int64Array, StateColumns, check_columns
 from task_assignor.sdk.configs import RACK_AWARE_ASSIGNMENT_STRATEGY_NONE, AssignmentConfigs
 from task_assignor.sdk.integers import INT32_MAX
-from task_assignor.utils.given import numbers_of_tasks
+from task_assignor.utils.given import are_selected, numbers_of_tasks
 from task_assignor.utils.result import Skipped, SkipReason
 
 Partitions = Literal["source", "changelog", "all"]
@@ -24,24 +24,17 @@ AnyIntArray = npt.NDArray[np.integer]
 _LARGE_COST: Final = 2**15
 
 
-def check_partitions(partitions: object) -> None:
-    """Raise StateException if that does not say which partitions count."""
-    check_choice("The partitions", partitions, get_args(Partitions))
-
-
 def counted_rows(columns: StateColumns, partitions: Partitions) -> npt.NDArray[np.bool_]:
     """(P,) which topic partitions cause traffic.
 
     Raises:
         StateException: `partitions` is none of these words.
     """
+    check_choice("The partitions", partitions, get_args(Partitions))
     tasks = columns.tasks
-    check_partitions(partitions)
-    if partitions == "source":
-        return tasks.partition_is_source
-    if partitions == "changelog":
-        return tasks.partition_is_changelog
-    return np.ones(len(tasks.partition_is_source), dtype=np.bool_)
+    if partitions == "all":
+        return np.ones(len(tasks.partition_is_source), dtype=np.bool_)
+    return tasks.partition_is_source if partitions == "source" else tasks.partition_is_changelog
 
 
 def rack_problem(
@@ -58,9 +51,7 @@ def rack_problem(
         StateException: not the columns of a state, a number is no task's, or `partitions` is none of its words.
     """
     check_columns(columns)
-    check_partitions(partitions)
-    if tasks is not None:
-        tasks = numbers_of_tasks(columns, tasks)
+    counted, selected = counted_rows(columns, partitions), are_selected(columns, tasks)
     without = np.flatnonzero(columns.clients.rack < 0)
     if len(without):
         client = columns.clients.process_ids[int(without[0])]
@@ -70,14 +61,12 @@ def rack_problem(
             "Maybe set its client.rack.",
         )
     table = columns.tasks
-    rows = np.flatnonzero(counted_rows(columns, partitions) & (table.partition_rack_set < 0))
-    of_task = np.searchsorted(table.partition_offsets, rows, side="right") - 1
-    if tasks is not None:
-        chosen = are_in(of_task, tasks)
-        rows, of_task = rows[chosen], of_task[chosen]
+    of_selected = np.repeat(selected, np.diff(table.partition_offsets))
+    rows = np.flatnonzero(counted & of_selected & (table.partition_rack_set < 0))
     if not len(rows):
         return None
-    row, task = int(rows[0]), int(of_task[0])
+    row = int(rows[0])
+    task = int(np.searchsorted(table.partition_offsets, row, side="right")) - 1
     name = f"{table.topics[int(table.partition_topic[row])]}-{int(table.partition_number[row])}"
     return Skipped(
         SkipReason.PARTITION_WITHOUT_RACKS,
@@ -108,7 +97,7 @@ def usable_costs(
         ConfigException: a cost is not an int from 0 to 2^31 - 1.
         StateException: `partitions` is none of its words.
     """
-    check_partitions(partitions)
+    check_choice("The partitions", partitions, get_args(Partitions))
     traffic, move = check_cost("traffic cost", costs[0]), check_cost("non-overlap cost", costs[1])
     if configs.rack_aware_assignment_strategy == RACK_AWARE_ASSIGNMENT_STRATEGY_NONE:
         return Skipped(SkipReason.STRATEGY_NONE, "The rack.aware.assignment.strategy is none.")

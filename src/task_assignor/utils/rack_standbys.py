@@ -9,10 +9,9 @@ from task_assignor.engine.copies.placement import place_copies
 from task_assignor.engine.items import Pairs
 from task_assignor.sdk import ApplicationState
 from task_assignor.sdk.errors import StateException
-from task_assignor.utils.given import Assignments, inexact_of, placement_of, tag_values
+from task_assignor.utils.given import Assignments, are_selected, inexact_of, placement_of, tag_values
 from task_assignor.utils.goals import Goal, inexact_standbys
 from task_assignor.utils.placement import Placement
-from task_assignor.utils.rack_actives import selected_tasks
 from task_assignor.utils.rack_costs import AnyIntArray, Partitions, usable_costs
 from task_assignor.utils.result import AssignmentResult, Skipped, SkipReason
 from task_assignor.utils.standbys import prices_of
@@ -52,9 +51,7 @@ def optimize_standbys(
     before = placement_of(application_state, assignments)
     columns, configs = application_state.columns, application_state.assignment_configs
     _check_once(before)
-    is_selected = np.zeros(len(columns.tasks), dtype=np.bool_)
-    is_selected[selected_tasks(columns, tasks)] = True
-    movable = np.flatnonzero(is_selected[before.standby_task])
+    movable = np.flatnonzero(are_selected(columns, tasks)[before.standby_task])
     distinct, row = np.unique(before.standby_task[movable], return_inverse=True)
     costs = usable_costs(columns, configs, distinct, partitions, (traffic_cost, non_overlap_cost))
     if not isinstance(costs, Skipped) and not len(distinct):

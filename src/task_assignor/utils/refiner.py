@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final
 
 import attrs
 
 from task_assignor.kafka_order.staging import MoveKind, Refined, refine_columns
-from task_assignor.sdk import MISSING, ApplicationState, ProcessId, Role, TaskId
+from task_assignor.sdk import MISSING, ApplicationState, ProcessId, Role, StateColumns, TaskId
 from task_assignor.sdk.integers import INT64_MAX
 from task_assignor.utils.given import Assignments, inexact_of, placement_of
 from task_assignor.utils.placement import Placement
@@ -44,30 +45,27 @@ class Movement:
         return f"{what} {self.task} is on {self.placed_on} until {self.wanted} has caught up, {reason}."
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class RefinedAssignment(AssignmentResult):
     """A staged target: what can run now, and what is still to move."""
 
-    __slots__ = ("_movements", "_refined")
+    _refined: Refined = attrs.field(kw_only=True)
+    _state: StateColumns = attrs.field(kw_only=True)
 
-    def __init__(self, placement: Placement, refined: Refined, inexact: frozenset[str] = frozenset()) -> None:
-        super().__init__(placement, inexact=inexact)
-        self._refined = refined, placement.state
-        self._movements: tuple[Movement, ...] | None = None
-
-    @property
+    @cached_property
     def movements(self) -> tuple[Movement, ...]:
         """What is not where the target wants it, in the order decided: active tasks first."""
-        if self._movements is None:
-            refined, state = self._refined
-            tasks, ids = state.tasks, state.clients.process_ids
-            self._movements = tuple(
-                Movement(tasks.task_id(task), role, ids[wanted], ids[placed], MoveKind(kind))
-                for role, moves in ((Role.ACTIVE, refined.active_moves), (Role.STANDBY, refined.standby_moves))
-                for task, wanted, placed, kind in zip(
-                    moves.task.tolist(), moves.wanted.tolist(), moves.placed.tolist(), moves.kind.tolist(), strict=True
-                )
+        tasks, ids = self._state.tasks, self._state.clients.process_ids
+        return tuple(
+            Movement(tasks.task_id(task), role, ids[wanted], ids[placed], MoveKind(kind))
+            for role, moves in (
+                (Role.ACTIVE, self._refined.active_moves),
+                (Role.STANDBY, self._refined.standby_moves),
             )
-        return self._movements
+            for task, wanted, placed, kind in zip(
+                moves.task.tolist(), moves.wanted.tolist(), moves.placed.tolist(), moves.kind.tolist(), strict=True
+            )
+        )
 
     @property
     def warm_ups(self) -> tuple[tuple[TaskId, ProcessId], ...]:
@@ -78,7 +76,7 @@ class RefinedAssignment(AssignmentResult):
     @property
     def needs_probing_rebalance(self) -> bool:
         """The target is not reached: one client asks for another rebalance after the probing interval."""
-        return not self._refined[0].is_final
+        return not self._refined.is_final
 
     def _facts(self) -> list[str]:
         return [*super()._facts(), f"{len(self.movements)} movements", f"{len(self.warm_ups)} warm-ups"]
@@ -122,7 +120,7 @@ def refine_with_warmups(application_state: ApplicationState, target: Assignments
     )
     if not refined.is_final:
         staged = _probing(application_state, staged)
-    return RefinedAssignment(staged, refined, inexact_of(target))
+    return RefinedAssignment(staged, refined=refined, state=placed.state, inexact=inexact_of(target))
 
 
 def with_probing_rebalance(application_state: ApplicationState, assignments: Assignments) -> AssignmentResult:

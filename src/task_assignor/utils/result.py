@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from functools import cached_property
 from types import MappingProxyType
 
 import attrs
@@ -54,6 +55,27 @@ class Skipped:
         return self.message
 
 
+def _placement_or_objects(
+    assignments: Mapping[ProcessId, KafkaStreamsAssignment]
+    | Iterable[KafkaStreamsAssignment]
+    | AssignmentColumns
+    | Placement,
+) -> Placement | dict[ProcessId, KafkaStreamsAssignment]:
+    if isinstance(assignments, Placement):
+        return assignments
+    given = assignments.assignments() if isinstance(assignments, AssignmentColumns) else assignments
+    by_client: dict[ProcessId, KafkaStreamsAssignment] = {}
+    for value in sorted(TaskAssignment(given).assignment, key=lambda value: value.process_id.signed_halves):
+        if by_client.setdefault(value.process_id, value) is not value:
+            raise StateException(f"Client {value.process_id} is twice in the assignment. Maybe merge its tasks.")
+    return by_client
+
+
+def _sorted(shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]]) -> dict[TaskId, int]:
+    return dict(sorted(shortages.items() if isinstance(shortages, Mapping) else shortages))
+
+
+@attrs.define(eq=False, repr=False, slots=False)
 class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     """An assignment, process id -> `KafkaStreamsAssignment` in process-id order, with what is known about it.
 
@@ -70,64 +92,33 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
             this utility, and those of what it was given. `TaskAssignment` takes them over.
     """
 
-    __slots__ = (
-        "_assignments",
-        "_placement",
-        "_shortages",
-        "cost_after",
-        "cost_before",
-        "inexact",
-        "lower_bound",
-        "skipped",
+    _given: Placement | dict[ProcessId, KafkaStreamsAssignment] = attrs.field(
+        alias="assignments", converter=_placement_or_objects
     )
+    cost_before: int | None = attrs.field(default=None, kw_only=True)
+    cost_after: int | None = attrs.field(default=None, kw_only=True)
+    lower_bound: int | None = attrs.field(default=None, kw_only=True)
+    skipped: Skipped | None = attrs.field(default=None, kw_only=True)
+    # A view of it could not be pickled.
+    _shortages: dict[TaskId, int] = attrs.field(default=(), kw_only=True, alias="shortages", converter=_sorted)
+    inexact: frozenset[str] = attrs.field(default=(), kw_only=True, converter=codes_of)
 
-    cost_before: int | None
-    cost_after: int | None
-    lower_bound: int | None
-    skipped: Skipped | None
-    inexact: frozenset[str]
-
-    def __init__(
-        self,
-        assignments: Mapping[ProcessId, KafkaStreamsAssignment]
-        | Iterable[KafkaStreamsAssignment]
-        | AssignmentColumns
-        | Placement,
-        *,
-        cost_before: int | None = None,
-        cost_after: int | None = None,
-        lower_bound: int | None = None,
-        skipped: Skipped | None = None,
-        shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]] = (),
-        inexact: Iterable[str] = (),
-    ) -> None:
-        self._placement: Placement | None = None
-        self._assignments: dict[ProcessId, KafkaStreamsAssignment] | None = None
-        if isinstance(assignments, Placement):
-            self._placement = assignments
-        elif isinstance(assignments, AssignmentColumns):
-            self._assignments = _by_client(assignments.assignments())
-        else:
-            self._assignments = _by_client(assignments)
-        self.cost_before = cost_before
-        self.cost_after = cost_after
-        self.lower_bound = lower_bound
-        self.skipped = skipped
-        # A view of it could not be pickled.
-        self._shortages = dict(sorted(shortages.items() if isinstance(shortages, Mapping) else shortages))
-        self.inexact = codes_of(inexact)
+    @cached_property
+    def _objects(self) -> dict[ProcessId, KafkaStreamsAssignment]:
+        if isinstance(self._given, dict):
+            return self._given
+        return {each.process_id: each for each in self._given.columns().assignments()}
 
     @property
     def placement(self) -> Placement | None:
         """The placement, if the result was made of one and nobody has changed one of its assignments since; else None."""
-        if self._assignments is not None and self._placement is not None and self.columns is None:
-            self._placement = None
-        return self._placement
+        is_changed = "_objects" in vars(self) and self.columns is None
+        return self._given if isinstance(self._given, Placement) and not is_changed else None
 
     @property
     def columns(self) -> AssignmentColumns | None:
         """The columns, if the result was made of them and nobody has changed one of its assignments since; else None."""
-        return TaskAssignment(self._objects().values()).columns
+        return TaskAssignment(self._objects.values()).columns
 
     @property
     def shortages(self) -> Mapping[TaskId, int]:
@@ -141,28 +132,22 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
             return None
         return self.cost_after - self.lower_bound
 
-    def _objects(self) -> dict[ProcessId, KafkaStreamsAssignment]:
-        if self._assignments is None:
-            assert self._placement is not None
-            self._assignments = {each.process_id: each for each in self._placement.columns().assignments()}
-        return self._assignments
-
     def __getitem__(self, process_id: ProcessId) -> KafkaStreamsAssignment:
-        return self._objects()[process_id]
+        return self._objects[process_id]
 
     def __iter__(self) -> Iterator[ProcessId]:
-        return iter(self._objects())
+        return iter(self._objects)
 
     def __len__(self) -> int:
-        return len(self._objects())
+        return len(self._objects)
 
     def items(self) -> ItemsView[ProcessId, KafkaStreamsAssignment]:
         """Pairs of process id and assignment."""
-        return self._objects().items()
+        return self._objects.items()
 
     def values(self) -> ValuesView[KafkaStreamsAssignment]:
         """The assignments."""
-        return self._objects().values()
+        return self._objects.values()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._facts())})"
@@ -180,14 +165,3 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
         if self.inexact:
             facts.append(f"not exact: {', '.join(sorted(self.inexact))}")
         return facts
-
-
-def _by_client(
-    assignments: Iterable[KafkaStreamsAssignment] | Mapping[ProcessId, KafkaStreamsAssignment],
-) -> dict[ProcessId, KafkaStreamsAssignment]:
-    values = TaskAssignment(assignments).assignment
-    by_client: dict[ProcessId, KafkaStreamsAssignment] = {}
-    for value in sorted(values, key=lambda value: value.process_id.signed_halves):
-        if by_client.setdefault(value.process_id, value) is not value:
-            raise StateException(f"Client {value.process_id} is twice in the assignment. Maybe merge its tasks.")
-    return by_client
