@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from task_assignor.kafka_order.client_queue import ClientQueue
+from task_assignor.kafka_order.client_queue import AllBut, ClientQueue
 from task_assignor.kafka_order.java_order import process_hash
 from task_assignor.sdk import ProcessId
 from task_assignor.sdk.java_hash import bucket_count
@@ -84,8 +84,13 @@ def _movement(
     candidates: list[int],
     wanted: int,
     warm_up: bool,
+    as_all_but: bool = False,
 ) -> int:
-    placed = queue.poll(candidates)
+    clients = len(queue.counts)
+    if as_all_but and isinstance(queue, ClientQueue):
+        placed = queue.poll(AllBut(clients, set(range(clients)).difference(candidates)))
+    else:
+        placed = queue.poll(candidates)
     if placed < 0:
         placed = rng.randrange(len(queue.counts))
     queue.change(placed, 1)
@@ -117,7 +122,7 @@ def test_replaying_gives_what_sifting_all_the_time_gives() -> None:
         for number in range(30):
             candidates = [client for client in range(clients) if rng.random() < 0.5] if rng.random() < 0.8 else []
             wanted, warm_up, move = rng.randrange(clients), rng.random() < 0.3, rng.random()
-            how = wanted, warm_up
+            how = wanted, warm_up, rng.random() < 0.5
             placed = [_movement(random.Random(move), queue, candidates, *how) for queue in (quick, slow)]
             if quick.counts == exact.counts:
                 surprises += _movement(random.Random(move), exact, candidates, *how) != placed[0]

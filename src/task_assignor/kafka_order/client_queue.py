@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from operator import lt
 from typing import Any, Final
 
+import attrs
 import numpy as np
 
 from task_assignor.kafka_order import java_order
@@ -29,6 +31,28 @@ HOPELESS: Final = 10
 """So many times the budget are not even begun."""
 _CLIENT: Final = 2**32 - 1
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
+
+
+@attrs.frozen(eq=False)
+class AllBut(Collection[int]):
+    """Candidates that are nearly everybody.
+
+    Args:
+        clients: number of clients.
+        but: those that are none.
+    """
+
+    _clients: int
+    _but: AbstractSet[int]
+
+    def __contains__(self, client: object) -> bool:
+        return client not in self._but
+
+    def __iter__(self) -> Iterator[int]:
+        return (client for client in range(self._clients) if client not in self._but)
+
+    def __len__(self) -> int:
+        return self._clients - len(self._but)
 
 
 class ClientQueue:
@@ -63,6 +87,7 @@ class ClientQueue:
         self._polled = -1
         self._is_doubtful = False
         self._heap: _Heap | None = None
+        self._by_load: _ByLoad | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -92,7 +117,7 @@ class ClientQueue:
             if self._heap is None:
                 self._heap = self._built()
                 self._left -= len(self.counts) >> 1
-            chosen, sifted = self._heap.poll(frozenset(candidates))
+            chosen, sifted = self._heap.poll(candidates if isinstance(candidates, AllBut) else frozenset(candidates))
             self._left -= sifted
         if self._left <= 0:
             self._forget()
@@ -123,6 +148,9 @@ class ClientQueue:
             if gives >= 0:
                 counts[gives] -= 1
                 loads[gives] = counts[gives] / threads[gives]
+        if self._by_load is not None:
+            for client in {*chosen, *giver} - {-1}:
+                self._by_load.put(client, loads[client])
         return chosen
 
     def change(self, client: int, difference: int) -> None:
@@ -130,6 +158,8 @@ class ClientQueue:
         before = self.counts[client]
         self.counts[client] = before + difference
         load = self._loads[client] = self.counts[client] / self._threads[client]
+        if self._by_load is not None:
+            self._by_load.put(client, load)
         if self._left <= 0:
             return
         if self._heap is not None:
@@ -153,7 +183,10 @@ class ClientQueue:
 
     def lightest(self, candidates: Collection[int]) -> int:
         """The candidate of least (load, number), in no queue; -1 if there are none. Candidates are ascending."""
-        return min(candidates, key=self._loads.__getitem__, default=-1)
+        if not isinstance(candidates, AllBut) or not candidates:
+            return min(candidates, key=self._loads.__getitem__, default=-1)
+        self._by_load = self._by_load or _ByLoad(self._loads)
+        return self._by_load.first_of(candidates)
 
     def _forget(self) -> None:
         self._heap = None
@@ -175,6 +208,32 @@ class ClientQueue:
         self._log.clear()
         self._counts_before.clear()
         return heap
+
+
+class _ByLoad:
+    """All clients by (load, number), for the lightest of nearly all. Whose load has changed has an entry more."""
+
+    def __init__(self, loads: Iterable[float]) -> None:
+        self._loads = list(loads)
+        self._heap = [(load, client) for client, load in enumerate(self._loads)]
+        heapq.heapify(self._heap)
+
+    def put(self, client: int, load: float) -> None:
+        """The load of a client from now on."""
+        self._loads[client] = load
+        heapq.heappush(self._heap, (load, client))
+
+    def first_of(self, candidates: Collection[int]) -> int:
+        """The lightest candidate; there is one."""
+        heap, passed = self._heap, []
+        while self._loads[heap[0][1]] != heap[0][0] or heap[0][1] not in candidates:
+            load, client = heapq.heappop(heap)
+            if self._loads[client] == load:
+                passed.append((load, client))
+        chosen = heap[0][1]
+        for entry in passed:
+            heapq.heappush(heap, entry)
+        return chosen
 
 
 class _Hashes:

@@ -6,9 +6,11 @@ import heapq
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from task_assignor.kafka_order.client_queue import AllBut
 from task_assignor.sdk.arrays import csr_pairs, order_by
 from task_assignor.sdk.columns import LATEST_OFFSET, BoolArray, Int32Array, Int64Array, StateColumns, offsets_of
 from task_assignor.sdk.errors import TaskAssignmentException
@@ -103,14 +105,13 @@ class LagRows:
         rows = slice(self._offsets[task], self._offsets[task + 1])
         return self._client[rows].tolist(), self._lag[rows].tolist()
 
-    def caught_up(self, task: int, but: Collection[int] = frozenset()) -> list[int]:
+    def caught_up(self, task: int, but: AbstractSet[int] = frozenset()) -> Collection[int]:
         """The clients that are caught up, ascending, but for some."""
         rows = slice(self._caught_up_offsets[task], self._caught_up_offsets[task + 1])
-        found = self._caught_up_client[rows].tolist()
-        if self.others_caught_up[task]:
-            behind = set(self._listed(task)[0]).difference(found)
-            found = [client for client in range(self._clients) if client not in behind]
-        return [client for client in found if client not in but]
+        found = [client for client in self._caught_up_client[rows].tolist() if client not in but]
+        if not self.others_caught_up[task]:
+            return found
+        return AllBut(self._clients, {*but, *self._listed(task)[0]}.difference(found))
 
     def by_lag(self, task: int) -> Iterator[int]:
         """All clients by lag, then client number."""
@@ -118,8 +119,7 @@ class LagRows:
         if len(listed) == self._clients:
             return iter(listed)
         first, last = (side(lag, self._default[task]) for side in (bisect_left, bisect_right))
-        known = set(listed)
-        others = (client for client in range(self._clients) if client not in known)
+        others = AllBut(self._clients, set(listed))
         return itertools.chain(listed[:first], heapq.merge(listed[first:last], others), listed[last:])
 
     def further(self, task: int, client: int) -> Iterator[int]:
