@@ -206,9 +206,10 @@ def test_what_a_store_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch
         ("s3://", r"must be a URL as in 's3://bucket/folder'"),
         ("s3://b/x?versionId=1", r"must be a URL as in"),
         ("s3://b?region=x/folder", r"must be a URL as in"),
-        ("s3://b/a/../x", r"must be a URL as in .* without '\?', '#', '%', '\.' and '\.\.'"),
+        ("s3://b/a/../x", r"must be a URL as in .* without '\?', '#', '%', '\\', '\.' and '\.\.'"),
         ("s3://b/a%20b", r"must be a URL as in"),
         ("s3://b/a ", r"must be a URL as in"),
+        ("s3://b/a\\x", r"must be a URL as in"),
         (
             "s3://me:tiger@b/a",
             r"^The run_dir must be a URL without user and password\. Maybe give them in the env[^:]*$",
