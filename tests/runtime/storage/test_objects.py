@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -203,9 +206,10 @@ def test_what_a_store_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch
         ("s3://", r"must be a URL as in 's3://bucket/folder'"),
         ("s3://b/x?versionId=1", r"must be a URL as in"),
         ("s3://b?region=x/folder", r"must be a URL as in"),
-        ("s3://b/a/../x", r"must be a URL as in .* without '\?', '#', '%', '\.' and '\.\.'"),
+        ("s3://b/a/../x", r"must be a URL as in .* without '\?', '#', '%', '\\', '\.' and '\.\.'"),
         ("s3://b/a%20b", r"must be a URL as in"),
         ("s3://b/a ", r"must be a URL as in"),
+        ("s3://b/a\\x", r"must be a URL as in"),
         (
             "s3://me:tiger@b/a",
             r"^The run_dir must be a URL without user and password\. Maybe give them in the env[^:]*$",
@@ -262,8 +266,6 @@ def test_wrong_credentials_and_buckets_are_told(s3_folder: Callable[[], str], mo
 
 def test_only_urls_load_the_library() -> None:
     """Local runs need nothing of it."""
-    import subprocess
-
     script = (
         "import sys; from task_assignor.runtime.storage import storage_at; storage_at('x', '/tmp/x'); "
         "assert 'obstore' not in sys.modules"
@@ -399,6 +401,34 @@ def test_an_endpoint_without_https_is_told(
         ValueError, match=r"cannot be used: AWS_ENDPOINT_URL \('127.0.0.1:1'\) must begin with https://"
     ):
         storage_at("run_dir", "s3://b/without-scheme")
+
+
+def test_a_certificate_that_is_not_known_is_told(
+    answering: Callable[..., ObjectStorage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was waited for, and "error sending request" was all that was said."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the command openssl, which makes certificates")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout key.pem"
+    names = "-addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE -out trust.pem"
+    subprocess.run([*command.split(), *names.split()], check=True, capture_output=True, cwd=tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "trust.pem", tmp_path / "key.pem")
+    answering((200, "x"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.server_port}")
+        begin = time.monotonic()
+        with (
+            pytest.raises(StreamsException, match=r"InvalidCertificate \(\w+\).*\(SSL_CERT_FILE\)"),
+            disk_errors(StreamsException, "No", "no"),
+        ):
+            ObjectStorage.at("s3://b/x").open("a")
+        assert time.monotonic() - begin < 10
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "trust.pem"))
+        assert ObjectStorage.at("s3://b/x").open("a").to_pybytes() == b"x"
+        server.shutdown()
 
 
 def test_what_is_read_begins_where_arrow_wants_it(answering: Callable[..., ObjectStorage]) -> None:

@@ -18,8 +18,8 @@ _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]")
 _WITH_PASSWORD: Final = re.compile(r"[^:/]+://[^/]*:[^/]*@")
 SCHEMES: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure", "abfss": "Azure"}
 """Schemes of the URLs that are supported, and what they mean."""
-_WHOLE: Final = re.compile(r"[a-z0-9]+://[^/?#]+(/(?!\.\.?(/|$))[^/?#%\x00-\x1f\x7f]+)*/?(?<!\s)")
-"""Of all else the store would take something other than what is written: of '?' and '#' nothing, of '..' and '%20' what they mean."""
+_WHOLE: Final = re.compile(r"[a-z0-9]+://[^/?#]+(/(?!\.\.?(/|$))[^/?#%\\\x00-\x1f\x7f]+)*/?(?<!\s)")
+"""Of all else the store would take something other than what is written: of '?' and '#' nothing, of '..' and '%20' what they mean, and some take '\\' for '/', but not in lists."""
 
 
 def local_path(what: str, path: str | Path) -> Path:
@@ -66,7 +66,7 @@ def address_of(what: str, place: str | Path) -> str:
         )
     if not _WHOLE.fullmatch(text):
         raise ValueError(
-            f"The {what} ({text!r}) must be a URL as in '{scheme}://bucket/folder', without '?', '#', '%', '.' and '..'. Maybe it was "
+            f"The {what} ({text!r}) must be a URL as in '{scheme}://bucket/folder', without '?', '#', '%', '\\', '.' and '..'. Maybe it was "
             "made a pathlib.Path, which loses a slash: give it as a str."
         )
     if importlib.util.find_spec("obstore") is None:

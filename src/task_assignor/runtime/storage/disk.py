@@ -17,7 +17,7 @@ from task_assignor.sdk.text import failure
 DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
 _STORE_ADVICE: Final = (
     "Maybe the store is away, the environment names another one (AWS_ENDPOINT_URL, AWS_REGION, ...) or does not allow it "
-    "(AWS_ALLOW_HTTP), or its keys have expired. What was committed before stays; run it again when the store answers."
+    "(AWS_ALLOW_HTTP), its certificate is of an authority that is not known here (SSL_CERT_FILE), or its keys have expired. What was committed before stays; run it again when the store answers."
 )
 _FOR_A_WHILE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Said of a disk that is full or fails, or whose server is away: that passes, or somebody sees to it."""

@@ -27,7 +27,7 @@ _FIRST_PATIENCE_S: Final = 15.0
 _PATIENCE_S: Final = 60.0
 _SILENCE_S: Final = 5.0
 _REFUSAL: Final = re.compile(
-    r"status code: 4(?!08|09|29|.*<Code>RequestTimeout<)|redirect without LOCATION|builder error|\(code: AccessDenied\)",
+    r"status code: 4(?!08|09|29|.*<Code>RequestTimeout<)|redirect without LOCATION|builder error|\(code: AccessDenied\)|InvalidCertificate\(",
     re.DOTALL,
 )
 """An answer that will be the same the next time; others are too many requests, several at the same object, connections that were too slow, and servers in trouble."""
@@ -272,5 +272,7 @@ def _bytes(data: Data) -> memoryview:
 
 
 def _brief(error: BaseException) -> str:
-    """What an error of obstore says, without the structures of Rust that follow."""
-    return str(error).partition("\n\nDebug source")[0].strip()
+    """What an error of obstore says, without the structures of Rust that follow, of which only they say why TLS failed."""
+    text, _, structures = str(error).partition("\n\nDebug source")
+    reason = re.search(r"(Invalid\w+)\(\s*(\w+)", structures)
+    return f"{text.strip()}: {reason[1]} ({reason[2]})" if reason else text.strip()
