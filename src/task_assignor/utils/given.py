@@ -77,6 +77,11 @@ def placement_and_others(
     known = assignments if isinstance(assignments, Placement) else getattr(assignments, "placement", None)
     if isinstance(known, Placement) and known.state is application_state.columns:
         return known, []
+    if not isinstance(assignments, Iterable | AssignmentColumns | Placement):
+        raise StateException(
+            f"The assignments ({shown(assignments)}) must be a mapping of process ids to KafkaStreamsAssignment, or a "
+            "TaskAssignment."
+        )
     given = TaskAssignment(AssignmentResult(assignments))
     rows = rows_of(application_state, given)
     unknown = np.flatnonzero(rows.entry_client < 0)
