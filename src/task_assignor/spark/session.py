@@ -439,7 +439,7 @@ def _own_module_path() -> list[str]:
     return [
         entry
         for entry in dict.fromkeys(found)
-        if entry not in interpreter and Path(entry).is_dir() and Path(entry).name != "lib-dynload"
+        if entry not in interpreter and Path(entry).exists() and Path(entry).name != "lib-dynload"
     ]
 
 
@@ -455,7 +455,7 @@ def _start(conf: SparkConf, *, verbose: bool) -> SparkSession:
         except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
             said, master = short_reason(str(error)), conf.get("spark.master") or ""
             if _forget_stopped() and not is_local_master(master):
-                said = f"{said} Maybe what listens at {master} is no master of a Spark cluster, or one of another version of Spark, or with another spark.authenticate."
+                said = f"{said} Maybe what listens at {master} is no master of a Spark cluster, or one of another version of Spark, or with another spark.authenticate or spark.ssl.rpc."
             _raise_not_started(said, error)
 
 
