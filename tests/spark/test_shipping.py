@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
+from task_assignor.spark.session import _own_module_path
 from task_assignor.spark.shipping import ship_package
 from task_assignor.spark.source import TaskAssignorSource
 from tests.spark.cluster import bare_python
@@ -60,3 +62,15 @@ def test_local_mode_is_sent_the_package_only_if_it_runs_another_python(
         ship_package(session)
 
     assert len(sent) == is_sent
+
+
+def test_workers_of_local_mode_look_into_the_zip_files_that_this_process_looks_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders alone were told, so modules of a zip file that a script had put on its path were missing there."""
+    modules, absent = tmp_path / "modules.zip", tmp_path / "absent.zip"
+    with zipfile.ZipFile(modules, "w") as file:
+        file.writestr("zipped.py", "")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(modules), str(absent)])
+
+    assert _own_module_path() == [str(tmp_path), str(modules)]

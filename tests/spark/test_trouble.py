@@ -88,3 +88,14 @@ def test_what_a_processor_prints_reaches_the_terminal(
         captured = capfd.readouterr()
         said += captured.out + captured.err
     assert "processing 0_0" in said, os.environ.get("PYTHONUNBUFFERED")
+
+
+def test_why_a_master_has_ended_the_application_is_shown(spark: SparkSession) -> None:
+    """The driver sees only that Spark has stopped, so a run was said to have been stopped by the program itself."""
+    jvm: Any = spark.sparkContext._jvm
+    package = "org.apache.spark.scheduler"
+    shown = {
+        name: bool(jvm.org.apache.logging.log4j.LogManager.getLogger(f"{package}.{name}").isErrorEnabled())
+        for name in ("TaskSetManager", "cluster.StandaloneSchedulerBackend")
+    }
+    assert shown == {"TaskSetManager": False, "cluster.StandaloneSchedulerBackend": True}

@@ -58,6 +58,7 @@ class _Client:
     executor: Executor | None = None
     """Where its tasks belong; None: nowhere yet."""
     shell: ClientShell | None = None
+    tasks: PinnedTasks | None = None
     thread: threading.Thread | None = None
     ended: str | None = None
     """How it has ended; None: it has not."""
@@ -74,6 +75,12 @@ class _Client:
     @property
     def slots(self) -> int:
         return self.bootstrap.spec.capacity
+
+    def give_up(self, reason: str) -> None:
+        """End at once, also where a slot is waited for."""
+        if self.shell is not None and self.tasks is not None:
+            self.tasks.begin_no_more()
+            self.shell.give_up(reason)
 
 
 class PinnedLauncher:
@@ -149,9 +156,8 @@ class PinnedLauncher:
     def remove(self, client: str) -> None:
         """A client shall not run any more."""
         found = self._clients[client]
-        if found.shell is not None:
-            found.shell.give_up("it is not wanted any more")
-        elif found.thread is None:
+        found.give_up("it is not wanted any more")
+        if found.thread is None:
             found.ended = "it had no place"
 
     def replace(self, client: str) -> None:
@@ -190,7 +196,9 @@ class PinnedLauncher:
         def give_up(reason: str) -> None:
             shell.give_up(reason)
 
-        tasks = PinnedTasks(self.spark, bootstrap, client.payload, executor, self._door, self._authkey, give_up)
+        tasks = client.tasks = PinnedTasks(
+            self.spark, bootstrap, client.payload, executor, self._door, self._authkey, give_up
+        )
         shell = client.shell = ClientShell(
             bootstrap,
             f"{executor} (pinned Spark tasks)",
@@ -232,8 +240,8 @@ class PinnedLauncher:
         live = {one.executor_id for one in self._executors}
         found = []
         for client in self._clients.values():
-            if client.shell is not None and client.executor is not None and client.executor.executor_id not in live:
-                client.shell.give_up(f"{client.executor} is lost")
+            if client.executor is not None and client.executor.executor_id not in live:
+                client.give_up(f"{client.executor} is lost")
             if client.ended is not None and not client.is_seen:
                 client.is_seen = True
                 found.append(ClientExit(client.name, client.ended, client.was_told and not client.departs))
@@ -267,8 +275,7 @@ class PinnedLauncher:
         if left:
             logger.info("%s left after the run; their Spark tasks are cancelled.", counted(len(left), "client"))
             for client in left:
-                if client.shell is not None:
-                    client.shell.give_up("the run is over")
+                client.give_up("the run is over")
             self._join(_CANCEL_TIMEOUT_S)
         self._door.close()
         self._door = None

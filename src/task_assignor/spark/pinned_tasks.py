@@ -357,9 +357,13 @@ class PinnedTasks:
             return SnapshotFailed(f"the Spark task of task {job.task} has ended")
         return outcome.snapshot if isinstance(outcome, SnapshotTaken) else outcome
 
+    def begin_no_more(self) -> None:
+        """Let go of Spark tasks that wait for a slot: they have not begun, and begin no more. May be called from any thread."""
+        self._is_closed = True
+
     def close(self) -> None:
         """End all Spark tasks; those that do not end by themselves are cancelled."""
-        self._is_closed = True
+        self.begin_no_more()
         places, self._places = list(self._places.values()), {}
         for place in places:
             place.end()

@@ -54,8 +54,9 @@ _ENDED: Final[Mapping[str | None, str]] = {
     "lost": "Spark's JVM has ended, and PySpark starts no other one in this process. Maybe start Python, or the notebook's kernel, anew.",
 }
 _ENDED_MEANWHILE: Final[Mapping[str | None, str]] = {
-    "stopped": "The Spark session was stopped in the middle of the run, and its clients with it. Maybe end the run before, with "
-    "request_stop(), and stop the session when run() has come back.",
+    "stopped": "The Spark session was stopped in the middle of the run, and its clients with it. Maybe the cluster's master has ended the "
+    "application, as from its page, which Spark's own message says; else end the run before, with request_stop(), and stop the session when "
+    "run() has come back.",
     "lost": "Spark's JVM, the driver, has ended in the middle of the run, and its clients with it. Maybe it was killed, as where memory runs "
     "out, or its own messages say why. What was committed stays: run the program again.",
 }
@@ -439,7 +440,7 @@ def _own_module_path() -> list[str]:
     return [
         entry
         for entry in dict.fromkeys(found)
-        if entry not in interpreter and Path(entry).is_dir() and Path(entry).name != "lib-dynload"
+        if entry not in interpreter and Path(entry).exists() and Path(entry).name != "lib-dynload"
     ]
 
 
@@ -455,7 +456,7 @@ def _start(conf: SparkConf, *, verbose: bool) -> SparkSession:
         except Exception as error:  # noqa: BLE001 (Py4J raises whatever the JVM raised)
             said, master = short_reason(str(error)), conf.get("spark.master") or ""
             if _forget_stopped() and not is_local_master(master):
-                said = f"{said} Maybe what listens at {master} is no master of a Spark cluster, or one of another version of Spark, or with another spark.authenticate."
+                said = f"{said} Maybe Spark's own message says why, or what listens at {master} is no master of a Spark cluster, or one of another version of Spark, or with another spark.authenticate or spark.ssl.rpc."
             _raise_not_started(said, error)
 
 

@@ -55,8 +55,8 @@ def read_bootstrap(payload: bytes) -> ClientBootstrap:
     except ModuleNotFoundError as error:
         raise ClientException(
             f"The application needs a module that the executor on {socket.gethostname()} does not have: {error}. Maybe give "
-            "it to Spark (spark.sparkContext.addPyFile, spark-submit --py-files), or install it there. What is sent by itself is what the program's own "
-            "file defines; `task-assignor run FILE` sends the modules beside FILE, too."
+            "it to Spark (spark.sparkContext.addPyFile, spark-submit --py-files, task-assignor run --conf spark.submit.pyFiles=...), or install it there. "
+            "What is sent by itself is what the program's own file defines; `task-assignor run FILE` sends the modules beside FILE, too."
         ) from None
     return bootstrap
 

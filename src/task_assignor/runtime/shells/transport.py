@@ -266,7 +266,8 @@ class Listener:
             self._socket = socket.create_server((host, 0), family=family, backlog=128, dualstack_ipv6=is_either)
         except OSError as error:
             raise ClientException(
-                f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine."
+                f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine, and advertised_host "
+                "to the one at which clients reach it."
             ) from error
         # Whatever somebody's `socket.setdefaulttimeout` says: clients may come late.
         self._socket.settimeout(None)

@@ -484,7 +484,7 @@ class Members:
         there = ", ".join(member.name for member in self) or (f"none any more; {gone}" if self._last_gone else "none")
         return ClientException(
             f"Only {len(self)} of {counted(expected, 'client')} came in {limit}; there: {there}). "
-            "Maybe fewer slots than clients, or see the clients' own messages."
+            "Maybe there are fewer slots than clients, or other jobs hold them, or see the clients' own messages."
         )
 
     def validate(self, tasks: Collection[TaskId], generation: int) -> None:
