@@ -24,7 +24,7 @@ from task_assignor.utils.placement_costs import CostModelException, PlacementCos
 from task_assignor.utils.result import AssignmentResult
 
 
-@attrs.define(eq=False, repr=False, slots=False)
+@attrs.define(eq=False, repr=False)
 class LeastCostAssignment(AssignmentResult):
     """Active tasks placed at least cost: `cost_after` is what they cost, `lower_bound` what they cost at least.
 

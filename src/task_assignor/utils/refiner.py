@@ -45,7 +45,7 @@ class Movement:
         return f"{what} {self.task} is on {self.placed_on} until {self.wanted} has caught up, {reason}."
 
 
-@attrs.define(eq=False, repr=False, slots=False)
+@attrs.define(eq=False, repr=False)
 class RefinedAssignment(AssignmentResult):
     """A staged target: what can run now, and what is still to move."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
-from functools import cached_property
 from types import MappingProxyType
 
 import attrs
@@ -75,7 +74,7 @@ def _sorted(shortages: Mapping[TaskId, int] | Iterable[tuple[TaskId, int]]) -> d
     return dict(sorted(shortages.items() if isinstance(shortages, Mapping) else shortages))
 
 
-@attrs.define(eq=False, repr=False, slots=False)
+@attrs.define(eq=False, repr=False)
 class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     """An assignment, process id -> `KafkaStreamsAssignment` in process-id order, with what is known about it.
 
@@ -102,18 +101,21 @@ class AssignmentResult(Mapping[ProcessId, KafkaStreamsAssignment]):
     # A view of it could not be pickled.
     _shortages: dict[TaskId, int] = attrs.field(default=(), kw_only=True, alias="shortages", converter=_sorted)
     inexact: frozenset[str] = attrs.field(default=(), kw_only=True, converter=codes_of)
+    _made: dict[ProcessId, KafkaStreamsAssignment] | None = attrs.field(init=False, default=None)
 
-    @cached_property
+    @property
     def _objects(self) -> dict[ProcessId, KafkaStreamsAssignment]:
-        if isinstance(self._given, dict):
-            return self._given
-        return {each.process_id: each for each in self._given.columns().assignments()}
+        if self._made is None:
+            given = self._given
+            self._made = given if isinstance(given, dict) else {a.process_id: a for a in given.columns().assignments()}
+        return self._made
 
     @property
     def placement(self) -> Placement | None:
         """The placement, if the result was made of one and nobody has changed one of its assignments since; else None."""
-        is_changed = "_objects" in vars(self) and self.columns is None
-        return self._given if isinstance(self._given, Placement) and not is_changed else None
+        if not isinstance(self._given, Placement) or (self._made is not None and self.columns is None):
+            return None
+        return self._given
 
     @property
     def columns(self) -> AssignmentColumns | None:
