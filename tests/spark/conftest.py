@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,29 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(clients=CLIENTS, app_name="task-assignor tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def no_slots(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
+    """Another job holds all slots."""
+    slots, free = spark.sparkContext.defaultParallelism, tmp_path / "free"
+
+    def hold(_: object) -> list[int]:
+        (free.parent / f"held-{time.monotonic_ns()}").touch()
+        while not free.exists():
+            time.sleep(0.05)
+        return []
+
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(spark.sparkContext.parallelize(range(slots), slots).mapPartitions(hold).collect)
+        try:
+            while len(list(tmp_path.glob("held-*"))) < slots:
+                time.sleep(0.05)
+            yield
+            assert not held.done()
+        finally:
+            free.touch()
+        held.result(60)
 
 
 @pytest.fixture(scope="session")

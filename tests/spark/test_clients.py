@@ -283,6 +283,32 @@ def test_more_clients_than_slots_are_refused_before_anything_starts(
         application.run()
 
 
+@pytest.mark.usefixtures("no_slots")
+def test_clients_that_wait_for_the_slots_of_other_jobs_are_told(
+    spark: SparkSession,
+    topics: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing was said for a minute."""
+    monkeypatch.setattr("task_assignor.spark.launcher.NO_EXECUTOR_S", 0)
+    options = RuntimeOptions(startup_timeout_ms=2_000)
+    application = StreamsApplication(
+        join(),
+        config(),
+        topics_root=topics,
+        run_dir=tmp_path / "run",
+        clients=2,
+        launcher=SparkLauncher(spark),
+        options=options,
+    )
+    with pytest.raises(ClientException, match="Only 0 of 2 clients came"):
+        application.run()
+    (told,) = [record.getMessage() for record in caplog.records if "slot" in record.getMessage()]
+    assert re.search(r"2 clients without a slot for 0 s: \S+, \S+\. Spark has 5, and other jobs hold them\.", told)
+
+
 def test_only_what_is_committed_is_read(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     topology = Topology([SubTopology("copy", ["left"], Copy, outputs=["copy"])])
     StreamsApplication(

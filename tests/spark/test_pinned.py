@@ -351,37 +351,17 @@ def test_spark_tasks_come_in_at_the_address_that_is_advertised(
     launcher.stop(0)
 
 
+@pytest.mark.usefixtures("no_slots")
 def test_a_run_that_waits_for_slots_leaves_no_spark_job_behind(spark: SparkSession, tmp_path: Path) -> None:
     """Its jobs, said to be cancelled, were left in Spark's queue, and it took twelve seconds more to end."""
-    context, free = spark.sparkContext, tmp_path / "free"
-    slots = context.defaultParallelism
     write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
-
-    def hold(_: object) -> list[int]:
-        import time
-        from pathlib import Path
-
-        (free.parent / f"held-{time.monotonic_ns()}").touch()
-        while not Path(free).exists():
-            time.sleep(0.05)
-        return []
-
     options = attrs.evolve(PATIENT, startup_timeout_ms=1_000)
-    with ThreadPoolExecutor() as pool:
-        held = pool.submit(context.parallelize(range(slots), slots).mapPartitions(hold).collect)
-        try:
-            while len(list(tmp_path.glob("held-*"))) < slots:
-                time.sleep(0.05)
-            with pytest.raises(ClientException, match="other jobs hold them"):
-                application(spark, tmp_path, join_topology(), options=options).run()
-            deadline = time.monotonic() + PATIENCE_S
-            while len(context.statusTracker().getActiveJobsIds()) > 1 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert not held.done()
-            assert len(context.statusTracker().getActiveJobsIds()) == 1
-        finally:
-            free.touch()
-        held.result(PATIENCE_S)
+    with pytest.raises(ClientException, match="other jobs hold them"):
+        application(spark, tmp_path, join_topology(), options=options).run()
+    active, deadline = spark.sparkContext.statusTracker().getActiveJobsIds, time.monotonic() + PATIENCE_S
+    while len(active()) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(active()) == 1
 
 
 def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:

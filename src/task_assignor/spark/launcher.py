@@ -83,8 +83,8 @@ class SparkLauncher:
         self._next_look = dict.fromkeys(("exits", "departing"), 0.0)
         self._told: dict[str, int] = {}
         """Client -> its last Spark task that was told to have failed, also of one that was taken away and comes back."""
-        self._executor_due = math.inf
-        """Without any executor by then that is told."""
+        self._waiting_due = math.inf
+        """Clients that have no slot by then are told."""
 
     @property
     def coordinator_host(self) -> str:
@@ -107,8 +107,7 @@ class SparkLauncher:
         slots = self.capacity()
         if slots < len(plan.bootstraps):
             logger.warning("%d clients want a slot each, Spark has %d now; the rest wait.", len(plan.bootstraps), slots)
-        if not slots:
-            self._executor_due = time.monotonic() + NO_EXECUTOR_S
+        self._waiting_due = time.monotonic() + NO_EXECUTOR_S
 
     @unbroken()
     def capacity(self) -> int:
@@ -182,7 +181,7 @@ class SparkLauncher:
         """
         if self._stopping or not self._is_due("exits"):
             return ()
-        self._tell_without_executors()
+        self._tell_who_waits()
         found = []
         for name, job in sorted(self._jobs.items()):
             if job.error is not None:
@@ -196,12 +195,25 @@ class SparkLauncher:
                 found.append(ClientExit(name, reason_of(self.spark, attempt.message)))
         return found
 
-    def _tell_without_executors(self) -> None:
-        if time.monotonic() < self._executor_due:
+    def _tell_who_waits(self) -> None:
+        """Say that no executor has come, or that others hold the slots; that there are too few was said at the start."""
+        if time.monotonic() < self._waiting_due:
             return
-        self._executor_due = math.inf
-        if not self.capacity():
+        self._waiting_due, slots = math.inf, self.capacity()
+        if not slots:
             warn_without_executors(self.spark)
+            return
+        waiting = [
+            name for name, job in self._jobs.items() if job.runs and not running_executors(self.spark, job.group)
+        ]
+        if waiting and slots > len(self._jobs) - len(waiting):
+            logger.warning(
+                "%s without a slot for %d s: %s. Spark has %d, and other jobs hold them. Maybe wait for these, or ask for fewer clients.",
+                counted(len(waiting), "client"),
+                NO_EXECUTOR_S,
+                ", ".join(sorted(waiting)),
+                slots,
+            )
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the clients, which were told to stop; cancel the jobs of those that are left.
