@@ -81,6 +81,7 @@ def test_a_master_that_turns_the_driver_away_may_be_one_that_authenticates(monke
     monkeypatch.setattr(SparkContext, "__init__", refused)
     monkeypatch.setattr(session, "_forget_stopped", lambda: True)
     with pytest.raises(
-        SparkSessionError, match=r"no master of a Spark cluster, .* or with another spark\.authenticate\."
+        SparkSessionError,
+        match=r"no master of a Spark cluster, .* or with another spark\.authenticate or spark\.ssl\.rpc\.",
     ):
         session._start(SparkConf(loadDefaults=False).setMaster("spark://there:7077"), verbose=True)
