@@ -251,7 +251,7 @@ def test_a_cluster_that_starts_no_executor_is_told_once_with_the_sizes_that_are_
     monkeypatch.setattr(SparkLauncher, "capacity", lambda _: slots[0])
     for expected in ([], ["spark.executor.memory (1g, Spark's own choice), and the cores spark.executor.cores (4)"]):
         launcher = SparkLauncher(session)
-        launcher._executor_due = 0.0
+        launcher._waiting_due = 0.0
         for _ in range(2):
             launcher._next_look.clear()
             launcher._next_look.update(exits=0.0)
