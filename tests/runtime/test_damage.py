@@ -26,6 +26,7 @@ from task_assignor.runtime import (
     KeyValueStore,
     LaunchPlan,
     LocalProcessLauncher,
+    RuntimeOptions,
     Topic,
     Topology,
     WindowStore,
@@ -275,6 +276,27 @@ def test_a_run_goes_on_after_a_torn_commit_record(tmp_path: Path) -> None:
     assert result.rows_in > 0, "they are done anew"
     assert in_order(result.table("joined")).equals(expected)
     assert (tmp_path / "run" / "commits" / "torn" / f"{record.number:012d}.json").exists()
+
+
+def test_a_commit_record_that_is_torn_after_a_checkpoint_of_it_is_of_no_use_to_anybody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was set aside as one that nobody had been told of; then it was missing, in this run and in all others."""
+    write_streams(tmp_path / "topics", rows=200, keys=10, partitions=2)
+    options = RuntimeOptions(checkpoint_every_commits=1)
+    application(tmp_path, join_topology(), clients=1, options=options).run()
+    expected = in_order(read_output(tmp_path / "run", "joined"))
+    log = CommitLog(tmp_path / "run")
+    records = list(log.records())
+    assert log.checkpoint().number == records[-1].number
+    last = commit_file(tmp_path / "run", records[-1].number)
+    last.write_bytes(last.read_bytes()[:-100])
+    for _ in range(2):
+        result = application(tmp_path, join_topology(), clients=1, options=options).run()
+        assert in_order(result.table("joined")).equals(expected)
+    assert result.rows_in == 0
+    assert list(CommitLog(tmp_path / "run").records())[: len(records)] == records
+    assert not caplog.records
 
 
 def test_a_damaged_topic_is_an_error_before_anything_starts(finished: Path, tmp_path: Path) -> None:

@@ -340,7 +340,8 @@ class CommitLog:
             # There is none, or who reads it says what is wrong.
             return
         except DamagedDocumentError as error:
-            if not error.is_torn:
+            # One of which there is a checkpoint was whole then, and nobody has to read it any more.
+            if not error.is_torn or numbers_in(self._storage, CHECKPOINTS)[-1:] >= numbers[-1:]:
                 return
             aside = f"{COMMITS}/torn/{name.rpartition('/')[2]}"
             try:
