@@ -164,9 +164,9 @@ def balance_standby(
     while is_moving:
         is_moving = False
         for source in range(clients):
-            if not loads.may_give(source):
+            if not (loads.may_give(source) and (mine := holdings.of(source)[0])):
                 continue
-            mine, limits = holdings.of(source)[0], limits_of(source)
+            limits = limits_of(source)
             destination = _first_within(limits, loads.after_giving(source), 0)
             while mine and destination >= 0:
                 is_moving |= move(source, destination)
