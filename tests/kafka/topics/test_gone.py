@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.kafka.topics.reader import RecordsGoneException
 from task_assignor.runtime import StreamsApplication, SubTopology, Topology
-from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.errors import CorruptLogException, TopicException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics
-from tests.kafka.topics.records import stream_topic, write_records
+from tests.kafka.topics.records import PARTITIONS, ends_of, stream_topic, write_records
+from tests.kafka.topics.test_repartition import Groups
+from tests.kafka.topics.test_sinks import Counting
 from tests.runtime.support import QUICK, CountByKey, count_topology, settings, stream
 
 pytestmark = pytest.mark.kafka
@@ -28,6 +37,13 @@ def remove(servers: str, topic: str, *ends: int) -> None:
         done.result(60)
 
 
+def remove_all(servers: str, topic: str) -> list[int]:
+    """The same of all that is there; gives where it ended."""
+    ends = ends_of(servers, topic, IsolationLevel.READ_UNCOMMITTED)
+    remove(servers, topic, *ends)
+    return ends
+
+
 def test_what_retention_took_is_told(kafka_cluster: KafkaCluster, unique: Unique) -> None:
     name, servers = unique("retention"), kafka_cluster.bootstrap_servers
     make_topics(servers, name, partitions=1)
@@ -36,7 +52,8 @@ def test_what_retention_took_is_told(kafka_cluster: KafkaCluster, unique: Unique
     log = KafkaTopics({"bootstrap.servers": servers}, [stream_topic(name)]).open(name)
     assert log.start_offsets() == [40]
     assert log.fetch(0, 40, 100).rows.num_rows == 60
-    with pytest.raises(RecordsGoneException, match=rf"{name}, partition 0, has no offset 10 any more"):
+    gone = rf"{name}, partition 0, has no offset 10 any more\. Maybe its retention .* with a new run_dir, and where outputs"
+    with pytest.raises(RecordsGoneException, match=gone):
         log.fetch(0, 10, 100)
     assert log.fetch(0, 50, 60).rows.num_rows == 10, "others can be read"
 
@@ -72,3 +89,50 @@ def test_what_came_and_went_between_runs_is_missed_though_none_of_them_had_read_
     remove(servers, name, before + 20)
     with pytest.raises(CorruptLogException, match=rf"{name}, partition 0, has no offset {before} any more"):
         run()
+
+
+def set_policy(counting: Counting, policy: str) -> None:
+    """Set what may become of the records of the changelog."""
+    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({"bootstrap.servers": counting.servers})
+    asked = [ConfigResource(ResourceType.TOPIC, counting.changelog, incremental_configs=[entry])]
+    for done in admin.incremental_alter_configs(asked).values():
+        done.result(60)
+
+
+def test_what_somebody_removed_from_a_changelog_is_not_told_as_if_it_were_a_source(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """A new run_dir alone is no help there, and no retention may take anything."""
+    counting = Counting(kafka_cluster, unique, rows=400)
+    counting.run(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    # As long as nothing but compaction may take them, brokers refuse it.
+    set_policy(counting, "compact,delete")
+    remove_all(counting.servers, counting.changelog)
+    counting.add(100)
+    with pytest.raises(
+        TopicException, match=r"has cleanup.policy=compact,delete, but must have cleanup.policy=compact"
+    ):
+        counting.run(tmp_path / "run")
+    set_policy(counting, "compact")
+    gone = rf"{counting.changelog}, partition \d, has no offset 0 any more\. Nobody but .* another application.id with a new run_dir"
+    with pytest.raises(CorruptLogException, match=gone):
+        counting.run(tmp_path / "run")
+    counting.application_id = unique("anew")
+    assert counting.run(tmp_path / "anew").rows_in == 500
+
+
+def test_what_somebody_removed_from_a_repartition_topic_is_not_told_as_if_it_were_a_source(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    groups = Groups(kafka_cluster, unique, rows=300)
+    application = groups.groups(tmp_path / "run")
+    application.run()
+    name = groups.internal("by-key")
+    ends = remove_all(groups.servers, name)
+    log = application._topics_at.open_repartition(groups.application_id, application._topology, "by-key")
+    assert log is not None
+    assert len(ends) == PARTITIONS
+    with pytest.raises(RecordsGoneException, match=rf"{name}, partition 0, has no offset 0 any more\. Nobody but"):
+        log.fetch(0, 0, ends[0])

@@ -266,12 +266,16 @@ class RecordReader:
         return found * max(1.0, len(self._streams) / _FULL)
 
 
-def records_gone(topic: str, partition: int, offset: int) -> RecordsGoneException:
-    """The error for an offset that a partition does not have any more."""
+def records_gone(topic: str, partition: int, offset: int, *, is_own: bool = False) -> RecordsGoneException:
+    """The error for an offset that a partition does not have any more, of a source or of a topic of the application's own."""
+    advice = (
+        "Nobody but the application removes records there, and it only those that it does not need. Maybe somebody else has "
+        "(kafka-delete-records), or gave the topic another cleanup.policy or retention, which the next run names as it begins. What the "
+        "application knows is not whole any more; to compute it anew, run it under another application.id with a new run_dir."
+        if is_own
+        else "Maybe its retention took the records away before they were processed, or the topic was written anew. To go on with what is "
+        "there, run the application with a new run_dir, and where outputs are topics of Kafka under another application.id."
+    )
     return RecordsGoneException(
-        f"The topic {topic}, partition {partition}, has no offset {offset} any more. Maybe its retention took the records "
-        "away before they were processed, or the topic was written anew; then the run needs a new folder and group.",
-        topic,
-        partition,
-        offset,
+        f"The topic {topic}, partition {partition}, has no offset {offset} any more. {advice}", topic, partition, offset
     )
