@@ -16,11 +16,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics.committed import RecordsLostException
 from task_assignor.kafka.topics.reader import RecordsGoneException
 from task_assignor.runtime import StreamsApplication, SubTopology, Topology
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from tests.kafka.broker import KafkaCluster
-from tests.kafka.fixtures import Unique, make_topics
+from tests.kafka.fixtures import Unique, make_topics, missing
+from tests.kafka.jars import KafkaUnavailableError
 from tests.kafka.topics.records import PARTITIONS, ends_of, stream_topic, write_records
 from tests.kafka.topics.test_repartition import Groups
 from tests.kafka.topics.test_sinks import Counting
@@ -136,3 +138,22 @@ def test_what_somebody_removed_from_a_repartition_topic_is_not_told_as_if_it_wer
     assert len(ends) == PARTITIONS
     with pytest.raises(RecordsGoneException, match=rf"{name}, partition 0, has no offset 0 any more\. Nobody but"):
         log.fetch(0, 0, ends[0])
+
+
+def test_who_reads_on_where_a_leader_has_other_records_than_those_that_came_is_told(unique: Unique) -> None:
+    """It was told of retention. The partition is as long as before by the time it has a leader again, so that its end tells nothing."""
+    name = unique("cut")
+    try:
+        with KafkaCluster() as cluster:
+            servers = cluster.bootstrap_servers
+            make_topics(servers, name, partitions=1)
+            write_records(servers, name, stream(100, 5, seed=4), partitions=1)
+            log = KafkaTopics({"bootstrap.servers": servers}, [stream_topic(name)]).open(name)
+            assert log.fetch(0, 0, 100).rows.num_rows == 100
+            cluster.restart_without(0, f"{name}-0")
+            write_records(servers, name, stream(200, 5, seed=5), partitions=1)
+            lost = rf"{name}, partition 0, has lost records that were read, up to offset 100\. Maybe a replica without them was elected"
+            with pytest.raises(RecordsLostException, match=lost):
+                log.fetch(0, 100, 200)
+    except KafkaUnavailableError as error:
+        missing(str(error))
