@@ -152,7 +152,9 @@ class FolderClaim:
         self._check_letters(found)
         # Of runs that were killed as they began.
         storage.delete_unfinished([APPLICATION])
-        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=found.starts)
+        # Runs that began with topics of Kafka did not note it once.
+        starts = found.starts or self._starts()
+        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=starts)
         now = now.with_outputs(committed)
         if now != found:
             storage.put(APPLICATION, as_document(now))
@@ -231,9 +233,7 @@ class FolderClaim:
         return msgspec.structs.replace(run, identity={**run.identity, PLACE: IN_TOPICS})
 
     def _starts(self) -> dict[str, tuple[int, ...]]:
-        """Where a new run begins with topics in folders. Kafka deletes rows by itself, also those of which nothing was read yet."""
-        if not isinstance(self._topics_at, FolderTopics):
-            return {}
+        """Where a new run begins: what is deleted of that before it is read is missed, though no batch says where its task was."""
         for topic in self._topics.values():
             topic.refresh()
         return {name: tuple(topic.start_offsets()) for name, topic in self._topics.items()}

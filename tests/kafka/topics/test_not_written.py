@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from task_assignor.kafka.client_settings import ClientSettings
 from task_assignor.kafka.errors import KafkaClusterException
@@ -140,3 +142,36 @@ def test_a_producer_that_writes_nothing_is_given_up_where_brokers_are_there(
     with pytest.raises(failure, match=said):
         one._flush(producer, [batch], b"")
     assert bool(one._stuck_at) == is_well
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("no broker leads out-0 now", r"of more than 1 min\. The cluster answers, but no broker leads out-0 now\.$"),
+        ("not to this", "the brokers are too slow for such batches"),
+        ("", "the brokers are too slow for such batches"),
+    ],
+)
+def test_what_keeps_records_from_being_written_until_brokers_end_the_transaction_is_named(
+    monkeypatch: pytest.MonkeyPatch, state: str, said: str
+) -> None:
+    """Where too few replicas were in sync smaller batches were advised, once a minute."""
+    one = _committer()
+    one._begun = time.monotonic() - 62
+    monkeypatch.setattr(one._connection, "_state_of_brokers", lambda longest: state)
+    error = KafkaError(KafkaError._TIMED_OUT, "100 message(s) timed out on out [0]")
+    assert re.search(said, str(one._failure(KafkaException(error), "task 0_0")))
+
+
+def test_what_keeps_a_call_from_coming_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ended since "confluent-kafka has not come back", while a marker of the transaction could not be written."""
+    one = _committer()
+    monkeypatch.setattr(committing, "_SPARE_S", -10.0)
+    monkeypatch.setattr(one._connection, "_state_of_brokers", lambda longest: "not all replicas are in sync of out")
+    step = threading.Event()
+    producer: Any = None
+    with pytest.raises(
+        TaskMigratedException, match=r"come back for 0 s\. The cluster answers, but not all replicas are in sync"
+    ):
+        one._repeat(producer, "begin", step.wait)
+    step.set()

@@ -31,7 +31,7 @@ from task_assignor.runtime import (
     Topology,
     WindowedJoin,
 )
-from task_assignor.runtime.errors import BadRecordException, CorruptLogException, TopicException
+from task_assignor.runtime.errors import BadRecordException, TopicException
 from task_assignor.sdk import StreamsException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics, wait_until
@@ -141,23 +141,6 @@ def test_records_of_an_open_transaction_are_not_read(kafka_cluster: KafkaCluster
 
     wait_until(has_grown, "the second transaction is over")
     assert np.asarray(log.fetch(0, 2, 4).offsets).tolist() == [2]
-
-
-def test_what_retention_took_is_told(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:
-    from confluent_kafka import TopicPartition
-
-    name = unique("retention")
-    make_topics(kafka_cluster.bootstrap_servers, name, partitions=1)
-    write_records(kafka_cluster.bootstrap_servers, name, stream(100, 5, seed=4), partitions=1)
-    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
-    for done in admin.delete_records([TopicPartition(name, 0, 40)]).values():
-        done.result(60)
-    log = topics_at(kafka_cluster, stream_topic(name)).open(name)
-    assert log.start_offsets() == [40]
-    assert log.fetch(0, 40, 100).rows.num_rows == 60
-    with pytest.raises(CorruptLogException, match=rf"{name}, partition 0, has no offset 10 any more"):
-        log.fetch(0, 10, 100)
-    assert log.fetch(0, 50, 60).rows.num_rows == 10, "others can be read"
 
 
 def test_a_value_that_cannot_be_read_is_named(kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, of_thi
 from task_assignor.kafka.topics.committed import Committed
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import first_offset
-from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException
+from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone
 from task_assignor.runtime.errors import CorruptLogException
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
@@ -99,7 +99,7 @@ class ChangelogReader:
                 first, last = first_offset(self._connection, topic, self._partition), self._last()
                 needed = first if last is None else last.windows.get(store, (0, None))[0]
                 if first <= begin or first > needed or store not in self._windows:
-                    raise
+                    raise records_gone(topic, self._partition, begin, is_own=True) from None
                 self._first[store] = first
                 begin = min(first, end)
                 continue

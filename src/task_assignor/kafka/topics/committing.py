@@ -495,8 +495,9 @@ class Committer:
         """Let go of a producer that does not get on."""
         self._end()
         self._stuck_at = time.monotonic()
+        seen = f" The cluster answers, but {problem}." if (problem := self._connection.problem) else ""
         return TaskMigratedException(
-            f"Cannot {what}: {why}. It begins anew with another producer of the transactional id {self._transactional_id}."
+            f"Cannot {what}: {why}.{seen} It begins anew with another producer of the transactional id {self._transactional_id}."
         )
 
     def _abort(self) -> None:
@@ -521,7 +522,8 @@ class Committer:
         advice = REFUSED.get(found.code())
         if advice is None and (found.code() in BEGIN_ANEW or is_passing(found) or found.txn_requires_abort()):
             seconds = time.monotonic() - self._begun if self._begun else 0.0
-            why = why_ended(found, seconds, self._connection.transaction_ms)
+            limit_ms = self._connection.transaction_ms
+            why = why_ended(found, seconds, limit_ms, self._connection.problem if seconds * 1000 >= limit_ms else "")
             return TaskMigratedException(
                 f"The transaction {self._transactional_id} was ended by Kafka: {text_of(found)}. {why}"
             )

@@ -326,6 +326,12 @@ class Connection:
         return self._state_of_brokers(_LOOK_S) == _NOT_TO_THIS and not self.is_throttled
 
     @property
+    def problem(self) -> str:
+        """What is seen to be wrong with the topics that must be there; "": nothing, or brokers do not answer."""
+        found = self._state_of_brokers(_LOOK_S)
+        return "" if found == _NOT_TO_THIS else found
+
+    @property
     def is_throttled(self) -> bool:
         """Brokers make a client of the process wait now, since its quota is used up."""
         return time.monotonic() < self._trouble.throttled_until

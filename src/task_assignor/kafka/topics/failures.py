@@ -56,13 +56,14 @@ def refusal_of(error: KafkaException | SystemError) -> KafkaException:
     return error
 
 
-def why_ended(error: KafkaError, seconds: float, limit_ms: int) -> str:
+def why_ended(error: KafkaError, seconds: float, limit_ms: int, problem: str) -> str:
     """Why brokers may have ended a transaction: they say the same of one that took too long as of one whose task somebody else has.
 
     Args:
         error: what they have said.
         seconds: how long it has taken; 0: it had not begun.
         limit_ms: how long it may take.
+        problem: what is wrong with topics, if it has taken that long; "": nothing that is seen.
     """
     if error.code() in _ABSENT:
         return "Maybe somebody has deleted a topic that it writes, or created it anew with fewer partitions."
@@ -73,8 +74,10 @@ def why_ended(error: KafkaError, seconds: float, limit_ms: int) -> str:
             "Either another client has taken the task over, or brokers were away for too long; if it happens again and again, another "
             "run may have the same application.id."
         )
+    taken = f"It has taken {seconds:.0f} s, and brokers end those of more than {duration(limit_ms)}"
+    if problem:
+        return f"{taken}. The cluster answers, but {problem}."
     return (
-        f"It has taken {seconds:.0f} s, and brokers end those of more than {duration(limit_ms)}; if it happens again and again, the "
-        "brokers are too slow for such batches. Maybe smaller ones: RuntimeOptions(max_batch_rows=...), or more time: "
-        "transaction.timeout.ms among the settings of KafkaTopics."
+        f"{taken}; if it happens again and again, the brokers are too slow for such batches. Maybe smaller ones: "
+        "RuntimeOptions(max_batch_rows=...), or more time: transaction.timeout.ms among the settings of KafkaTopics."
     )

@@ -14,7 +14,7 @@ from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.offsets import ends_of, first_offsets, high_watermarks, stable_offsets
-from task_assignor.kafka.topics.reader import RecordReader
+from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
 from task_assignor.runtime.blame import text_with_line
@@ -191,7 +191,10 @@ class KafkaLog:
         _, since = self._hidden.get(partition, (-1, 0.0))
         is_too_long = since and time.monotonic() - since > self._connection.transaction_ms / 1000
         wait_s = None if is_too_long else self._wait_s
-        records, reached = self._reader.read_some(self._topic.name, partition, start, end, wait_s, limit=limit)
+        try:
+            records, reached = self._reader.read_some(self._topic.name, partition, start, end, wait_s, limit=limit)
+        except RecordsGoneException as error:
+            raise records_gone(self._topic.name, partition, error.offset, is_own=self._is_own) from None
         if reached >= end:
             self._hidden.pop(partition, None)
         elif self._hidden.get(partition, (-1, 0.0))[0] != reached:

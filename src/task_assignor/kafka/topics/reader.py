@@ -19,6 +19,7 @@ import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from task_assignor.kafka.errors import KafkaClusterException
+from task_assignor.kafka.topics.committed import RecordsLostException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
 from task_assignor.kafka.topics.offsets import why_not_reached
 from task_assignor.runtime.errors import CorruptLogException
@@ -42,6 +43,8 @@ _OF_GROUP: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
 _MOST_BYTES: Final = 2**31 - 1
 """librdkafka's greatest: how large an answer may be, with a record that may be as large as brokers take. Its own is 100 MB."""
 _NO_SUCH_OFFSET: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+_IS_CUT: Final = "Partition log truncat"
+"""So librdkafka begins to tell that a leader has other records than those that came (KIP-320); it has no code for that."""
 
 
 class RecordsGoneException(CorruptLogException):
@@ -89,6 +92,7 @@ class RecordReader:
 
         Raises:
             RecordsGoneException: the partition has no such records any more.
+            RecordsLostException: nor those that were read before them, though others in their place.
             KafkaClusterException: brokers do not answer for too long.
         """
         return self.read_some(topic, partition, start, end)[0]
@@ -120,6 +124,7 @@ class RecordReader:
 
         Raises:
             RecordsGoneException: the partition has no such records any more.
+            RecordsLostException: nor those that were read before them, though others in their place.
             KafkaClusterException: brokers do not answer for too long.
         """
         if start >= max(end, limit):
@@ -236,7 +241,8 @@ class RecordReader:
                 stream.reached = max(stream.reached, message.offset())
                 stream.ends_here = True
             elif error.code() in _NO_SUCH_OFFSET:
-                stream.error = records_gone(message.topic(), message.partition(), stream.reached)
+                gone = _records_lost if _IS_CUT in error.str() else records_gone
+                stream.error = gone(message.topic(), message.partition(), stream.reached)
             elif not is_passing(error):
                 stream.error = KafkaClusterException(
                     f"Cannot read the topic {message.topic()}, partition {message.partition()}: {text_of(error)}."
@@ -266,12 +272,25 @@ class RecordReader:
         return found * max(1.0, len(self._streams) / _FULL)
 
 
-def records_gone(topic: str, partition: int, offset: int) -> RecordsGoneException:
-    """The error for an offset that a partition does not have any more."""
+def records_gone(topic: str, partition: int, offset: int, *, is_own: bool = False) -> RecordsGoneException:
+    """The error for an offset that a partition does not have any more, of a source or of a topic of the application's own."""
+    advice = (
+        "Nobody but the application removes records there, and it only those that it does not need. Maybe somebody else has "
+        "(kafka-delete-records), or gave the topic another cleanup.policy or retention, which the next run names as it begins. What the "
+        "application knows is not whole any more; to compute it anew, run it under another application.id with a new run_dir."
+        if is_own
+        else "Maybe its retention took the records away before they were processed, or the topic was written anew. To go on with what is "
+        "there, run the application with a new run_dir, and where outputs are topics of Kafka under another application.id."
+    )
     return RecordsGoneException(
-        f"The topic {topic}, partition {partition}, has no offset {offset} any more. Maybe its retention took the records "
-        "away before they were processed, or the topic was written anew; then the run needs a new folder and group.",
-        topic,
-        partition,
-        offset,
+        f"The topic {topic}, partition {partition}, has no offset {offset} any more. {advice}", topic, partition, offset
+    )
+
+
+def _records_lost(topic: str, partition: int, offset: int) -> RecordsLostException:
+    return RecordsLostException(
+        f"The topic {topic}, partition {partition}, has lost records that were read, up to offset {offset}. Maybe a replica without them was "
+        "elected (unclean.leader.election.enable), or its broker was killed and came back without them. What has come since has their "
+        "offsets, and a run that goes on passes it over: to process what is there, run the application under another application.id "
+        "with a new run_dir."
     )

@@ -203,7 +203,7 @@ class TaskTransactions:
             check_stores(group, partition, last, self._changelogs)
         for topic, (start, end) in offsets.items():
             if end < start and is_new:
-                raise records_gone(self._sources[topic], partition, end)
+                raise records_gone(self._sources[topic], partition, end, is_own=topic in self._read)
             if end < start:
                 raise KafkaClusterException(
                     f"The group {group} has committed offset {end} of the topic {self._sources[topic]}, partition {partition}, but the run has "

@@ -320,7 +320,8 @@ class Progress:
             if ends[partition] < seen[partition]:
                 raise CommitLogException(
                     f"The topic {topic}, partition {partition}, ends at offset {ends[partition]}, but it had rows up to offset "
-                    f"{seen[partition]} before. Maybe it was written again; then the run needs a new folder."
+                    f"{seen[partition]} before. Maybe it was written again, or its brokers have lost them, as where a replica without "
+                    "them was elected; then the run needs a new folder, and where outputs are topics of Kafka another application.id."
                 )
             seen[partition] = ends[partition]
         return [partition for partition in moved if self._reaches(topic, partition, ends[partition])]
@@ -556,7 +557,8 @@ class Progress:
             raise CommitLogException(
                 f"{what} was committed with offsets {start} to {end} of topic {topic}, partition {task.partition}; the "
                 f"topology and the topics allow {known} to {limit}. Maybe the topic was put back from an older copy: put the "
-                "run folder back from one of then, too, before anything is appended; else the run needs a new folder."
+                "run folder back from one of then, too, before anything is appended; else, as where brokers have lost records, the run "
+                "needs a new folder, and where outputs are topics of Kafka another application.id."
             )
         found.offsets[topic] = end
         found.untouched.discard(topic)
