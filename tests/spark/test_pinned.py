@@ -53,6 +53,7 @@ from tests.runtime.support import (
     write_streams,
 )
 from tests.runtime.test_repartition import counting_topology, expected_counts, last_counts
+from tests.spark.cluster import free_port
 from tests.spark.conftest import CLIENTS
 
 pytestmark = pytest.mark.spark
@@ -337,17 +338,19 @@ def test_a_client_that_is_taken_away_before_it_has_a_place_is_told(
         assert [found.client for found in launcher.exits()] == told
 
 
-def test_spark_tasks_come_in_at_the_address_that_is_advertised(
+def test_spark_tasks_come_in_at_the_address_that_is_advertised_by_the_port_after_the_coordinator_s(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were told the one that is listened on, which with 0.0.0.0 is each executor's own machine."""
     monkeypatch.setattr("task_assignor.spark.pinned_launcher.live_executors", lambda _: [])
     write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
-    options = attrs.evolve(PATIENT, bind_host="0.0.0.0", advertised_host="driver.example")
+    options = attrs.evolve(
+        PATIENT, bind_host="0.0.0.0", bind_port=(port := free_port()) - 1, advertised_host="driver.example"
+    )
     app, launcher = application(spark, tmp_path, join_topology(), options=options), PinnedLauncher(spark)
     launcher.start(LaunchPlan("test", "run", (app._bootstrap(ClientSpec("c"), "run", 0, b"", 0),)))
     assert launcher._door is not None
-    assert launcher._door.address[0] == "driver.example"
+    assert launcher._door.address == ("driver.example", port)
     launcher.stop(0)
 
 

@@ -134,8 +134,10 @@ class PinnedLauncher:
         _require_executors(self.spark)
         ship_package(self.spark)
         first = plan.bootstraps[0]
-        # They reach it as clients elsewhere would reach the coordinator.
-        self._door = Door(first.options.bind_host or self.coordinator_host, self._authkey, first.address[0])
+        # They reach it as clients elsewhere would reach the coordinator, which has the port before.
+        options = first.options
+        port = options.bind_port and options.bind_port + 1
+        self._door = Door(options.bind_host or self.coordinator_host, port, self._authkey, first.address[0])
         self._clients, self._stopping = {}, False
         self._place_due = time.monotonic() + NO_EXECUTOR_S
         for bootstrap in plan.bootstraps:

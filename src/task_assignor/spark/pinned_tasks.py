@@ -63,12 +63,13 @@ class Door:
 
     Args:
         bind_host: address to listen on.
+        bind_port: port to listen on; 0: any that is free.
         authkey: secret of the connections.
         host: address that they connect to.
     """
 
-    def __init__(self, bind_host: str, authkey: bytes, host: str) -> None:
-        self._listener = Listener(bind_host, authkey, Opened | Reply | Stepped, self._welcome)
+    def __init__(self, bind_host: str, bind_port: int, authkey: bytes, host: str) -> None:
+        self._listener = Listener(bind_host, bind_port, authkey, Opened | Reply | Stepped, self._welcome)
         self.address = (host, self._listener.port)
         self._expected: dict[str, Future[Channel[Any]]] = {}
         self._lock = threading.Lock()
