@@ -355,8 +355,11 @@ def test_spark_tasks_come_in_at_the_address_that_is_advertised_by_the_port_after
 
 
 @pytest.mark.usefixtures("no_slots")
-def test_a_run_that_waits_for_slots_leaves_no_spark_job_behind(spark: SparkSession, tmp_path: Path) -> None:
-    """Its jobs, said to be cancelled, were left in Spark's queue, and it took twelve seconds more to end."""
+def test_a_run_that_waits_for_slots_says_so_and_leaves_no_spark_job_behind(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its jobs, said to be cancelled, were left in Spark's queue, and it took twelve seconds more to end. Who waits was told at the end alone."""
+    monkeypatch.setattr("task_assignor.spark.pinned_launcher.NO_EXECUTOR_S", 0)
     write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
     options = attrs.evolve(PATIENT, startup_timeout_ms=1_000)
     with pytest.raises(ClientException, match="other jobs hold them"):
@@ -365,6 +368,9 @@ def test_a_run_that_waits_for_slots_leaves_no_spark_job_behind(spark: SparkSessi
     while len(active()) > 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(active()) == 1
+    told = [record.getMessage() for record in caplog.records if "without a slot" in record.getMessage()]
+    assert {name for one in told for name in re.findall(r"client-\d", one)} == {"client-1", "client-2"}
+    assert all("other jobs hold them" in one for one in told)
 
 
 def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:

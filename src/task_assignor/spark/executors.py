@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -12,6 +12,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import counted
 
 T = TypeVar("T")
 NO_EXECUTOR_S: Final = 15
@@ -67,6 +68,18 @@ def warn_without_executors(spark: SparkSession) -> None:
         conf.get("spark.executor.memory") or "1g, Spark's own choice",
         conf.get("spark.executor.cores") or "all of a worker",
     )
+
+
+def warn_of_waiting(clients: Collection[str], slots: int) -> None:
+    """Say which clients wait for slots that other Spark jobs hold; nothing where none does."""
+    if clients:
+        logger.warning(
+            "%s without a slot for %d s: %s. Spark has %d, and other jobs hold them. Maybe wait for these, or ask for fewer clients.",
+            counted(len(clients), "client"),
+            NO_EXECUTOR_S,
+            ", ".join(sorted(clients)),
+            slots,
+        )
 
 
 def is_decommissioned(spark: SparkSession, executor_id: str) -> bool:

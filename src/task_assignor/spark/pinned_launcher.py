@@ -29,7 +29,13 @@ from task_assignor.runtime.shells.transport import connect
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
-from task_assignor.spark.executors import NO_EXECUTOR_S, Executor, live_executors, warn_without_executors
+from task_assignor.spark.executors import (
+    NO_EXECUTOR_S,
+    Executor,
+    live_executors,
+    warn_of_waiting,
+    warn_without_executors,
+)
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
 from task_assignor.spark.session import (
     SparkSessionError,
@@ -110,6 +116,8 @@ class PinnedLauncher:
         self._executors: list[Executor] = []
         self._place_due = math.inf
         """No client with a place by then: that is told."""
+        self._waiting: set[str] = set()
+        """Clients of which was told that they wait for a slot."""
 
     @property
     def coordinator_host(self) -> str:
@@ -138,7 +146,7 @@ class PinnedLauncher:
         options = first.options
         port = options.bind_port and options.bind_port + 1
         self._door = Door(options.bind_host or self.coordinator_host, port, self._authkey, first.address[0])
-        self._clients, self._stopping = {}, False
+        self._clients, self._waiting, self._stopping = {}, set(), False
         self._place_due = time.monotonic() + NO_EXECUTOR_S
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
@@ -252,7 +260,14 @@ class PinnedLauncher:
         if now >= self._place_due:
             self._place_due = math.inf
             self._tell_without_places()
+        self._tell_who_waits()
         return found
+
+    def _tell_who_waits(self) -> None:
+        clients = self._clients.values()
+        waiting = {client.name for client in clients if client.tasks and client.tasks.wait_for_slot(NO_EXECUTOR_S)}
+        warn_of_waiting(waiting - self._waiting, sum(one.slots for one in self._executors))
+        self._waiting = waiting
 
     def _tell_without_places(self) -> None:
         if self.capacity():

@@ -35,7 +35,7 @@ from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, said
 from task_assignor.spark.executors import Executor, live_executors, run_on
-from task_assignor.spark.jobs import OURS, failed_attempts, reason_of, repeated_failure
+from task_assignor.spark.jobs import OURS, failed_attempts, reason_of, repeated_failure, running_executors
 from task_assignor.spark.pinned_worker import (
     Look,
     Misplaced,
@@ -113,6 +113,7 @@ class _SparkJob:
 
     def __init__(self, spark: SparkSession, executor: Executor, what: str, work: bytes) -> None:
         self.group = f"{OURS}{uuid.uuid4()}"
+        self.began = time.monotonic()
         self.outcome: Any = None
         self.error: BaseException | None = None
         self._spark = spark
@@ -361,6 +362,11 @@ class PinnedTasks:
     def begin_no_more(self) -> None:
         """Let go of Spark tasks that wait for a slot: they have not begun, and begin no more. May be called from any thread."""
         self._is_closed = True
+
+    def wait_for_slot(self, seconds: float) -> bool:
+        """One of the Spark tasks has waited so long for a slot. May be asked from any thread."""
+        until = time.monotonic() - seconds
+        return any(job.began <= until and not running_executors(self._spark, job.group) for job in list(self._opening))
 
     def close(self) -> None:
         """End all Spark tasks; those that do not end by themselves are cancelled."""
