@@ -373,6 +373,19 @@ def test_a_run_that_waits_for_slots_says_so_and_leaves_no_spark_job_behind(
     assert all("other jobs hold them" in one for one in told)
 
 
+@pytest.mark.parametrize(("busy", "is_told"), [(1, False), (2, True)])
+def test_a_client_waits_for_others_where_its_executor_has_no_free_slot(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, busy: int, is_told: bool
+) -> None:
+    """On a busy machine it was told of a Spark task that had just ended, after half a minute."""
+    launcher, executor = PinnedLauncher(spark), Executor("0", "here", 2, busy)
+    tasks = SimpleNamespace(wait_for_slot=lambda _: True)
+    launcher._clients = cast(Any, {"c": SimpleNamespace(name="c", executor=executor, tasks=tasks)})
+    launcher._executors = [executor]
+    launcher._tell_who_waits()
+    assert ("1 client without a slot for 15 s: c. Spark has 2" in caplog.text) == is_told
+
+
 def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:
     left, right = write_streams(tmp_path / "topics", rows=8_000, keys=50, partitions=3)
     watch = Watch()

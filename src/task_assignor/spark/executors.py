@@ -29,12 +29,14 @@ class Executor:
         executor_id: its id; "driver" in local mode.
         host: where it is.
         slots: Spark tasks that it runs at the same time.
+        busy: Spark tasks that it runs now.
         leaves: it is being decommissioned, and is given no more Spark tasks.
     """
 
     executor_id: str
     host: str
     slots: int
+    busy: int = attrs.field(default=0, eq=False)
     leaves: bool = attrs.field(default=False, eq=False)
 
     def __str__(self) -> str:
@@ -54,7 +56,9 @@ def live_executors(spark: SparkSession) -> list[Executor]:
         slots = int(one.totalCores()) // cores
         if slots:
             host = str(one.hostPort()).rpartition(":")[0]
-            found.append(Executor(executor_id, host, slots, is_decommissioned(spark, executor_id)))
+            found.append(
+                Executor(executor_id, host, slots, int(one.activeTasks()), is_decommissioned(spark, executor_id))
+            )
     return sorted(found, key=lambda one: (len(one.executor_id), one.executor_id))
 
 

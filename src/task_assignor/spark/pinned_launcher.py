@@ -264,8 +264,15 @@ class PinnedLauncher:
         return found
 
     def _tell_who_waits(self) -> None:
-        clients = self._clients.values()
-        waiting = {client.name for client in clients if client.tasks and client.tasks.wait_for_slot(NO_EXECUTOR_S)}
+        full = {one.executor_id for one in self._executors if one.busy >= one.slots}
+        waiting = {
+            client.name
+            for client in self._clients.values()
+            if client.executor is not None
+            and client.executor.executor_id in full
+            and client.tasks is not None
+            and client.tasks.wait_for_slot(NO_EXECUTOR_S)
+        }
         warn_of_waiting(waiting - self._waiting, sum(one.slots for one in self._executors))
         self._waiting = waiting
 
