@@ -40,6 +40,7 @@ from task_assignor.sdk import ConfigException, TaskId
 from task_assignor.spark import PinnedLauncher, SparkSessionError, pinned_tasks
 from task_assignor.spark.executors import Executor, live_executors, run_on
 from task_assignor.spark.pinned_launcher import _require_executors
+from task_assignor.spark.pinned_tasks import PinnedTasks, _SparkJob
 from task_assignor.spark.pinned_worker import Misplaced, Pinned, pinned_function
 from tests.runtime.support import (
     PATIENCE_S,
@@ -377,13 +378,31 @@ def test_a_run_that_waits_for_slots_says_so_and_leaves_no_spark_job_behind(
 def test_a_client_waits_for_others_where_its_executor_has_no_free_slot(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, busy: int, is_told: bool
 ) -> None:
-    """On a busy machine it was told of a Spark task that had just ended, after half a minute."""
+    """On a busy machine it was told where none had others."""
     launcher, executor = PinnedLauncher(spark), Executor("0", "here", 2, busy)
     tasks = SimpleNamespace(wait_for_slot=lambda _: True)
     launcher._clients = cast(Any, {"c": SimpleNamespace(name="c", executor=executor, tasks=tasks)})
     launcher._executors = [executor]
     launcher._tell_who_waits()
     assert ("1 client without a slot for 15 s: c. Spark has 2" in caplog.text) == is_told
+
+
+def test_a_spark_task_that_has_just_ended_does_not_wait_for_a_slot(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that had looked around for half a minute was said to have waited, when nobody had heard of its end yet."""
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    bootstrap = application(spark, tmp_path, join_topology())._bootstrap(ClientSpec("c"), "run", 0, b"", 0)
+    unused: Any = None
+    tasks = PinnedTasks(spark, bootstrap, b"", Executor("0", "here", 1), unused, b"", unused)
+    job = object.__new__(_SparkJob)
+    job.began, job.group, job._spark, job._has_slot = time.monotonic() - 20, "group", spark, False
+    tasks._opening.add(job)
+    seen = []
+    for running in ([], ["0"], []):
+        monkeypatch.setattr(pinned_tasks, "running_executors", lambda *_, running=running: running)
+        seen.append(tasks.wait_for_slot(15))
+    assert seen == [True, False, False]
 
 
 def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ class PinnedLauncher:
         self._executors: list[Executor] = []
         self._place_due = math.inf
         """No client with a place by then: that is told."""
+        self._waiting_due = 0.0
         self._waiting: set[str] = set()
         """Clients of which was told that they wait for a slot."""
 
@@ -260,7 +261,9 @@ class PinnedLauncher:
         if now >= self._place_due:
             self._place_due = math.inf
             self._tell_without_places()
-        self._tell_who_waits()
+        if now >= self._waiting_due:
+            self._waiting_due = now + NO_EXECUTOR_S / 3
+            self._tell_who_waits()
         return found
 
     def _tell_who_waits(self) -> None:

@@ -116,6 +116,7 @@ class _SparkJob:
         self.began = time.monotonic()
         self.outcome: Any = None
         self.error: BaseException | None = None
+        self._has_slot = False
         self._spark = spark
         context = spark.sparkContext
         payload = pickle.dumps(Pinned(executor.executor_id, work))
@@ -133,6 +134,11 @@ class _SparkJob:
     @property
     def runs(self) -> bool:
         return self._thread.is_alive()
+
+    def has_slot(self) -> bool:
+        """Its Spark task runs, or ran when that was asked before: it may have ended since, and nobody has heard of it yet."""
+        self._has_slot = self._has_slot or bool(running_executors(self._spark, self.group))
+        return self._has_slot
 
     def why_failing(self) -> str:
         """Why it has failed, or fails again and again; "": it does not."""
@@ -364,9 +370,9 @@ class PinnedTasks:
         self._is_closed = True
 
     def wait_for_slot(self, seconds: float) -> bool:
-        """One of the Spark tasks has waited so long for a slot. May be asked from any thread."""
-        until = time.monotonic() - seconds
-        return any(job.began <= until and not running_executors(self._spark, job.group) for job in list(self._opening))
+        """One of the Spark tasks has waited so long for a slot. May be asked from any thread, and is asked more often than that."""
+        waiting = [job for job in list(self._opening) if not job.has_slot()]
+        return any(job.began <= time.monotonic() - seconds for job in waiting)
 
     def close(self) -> None:
         """End all Spark tasks; those that do not end by themselves are cancelled."""
