@@ -374,6 +374,20 @@ def test_a_run_that_waits_for_slots_says_so_and_leaves_no_spark_job_behind(
     assert all("other jobs hold them" in one for one in told)
 
 
+def test_an_executor_that_has_no_address_yet_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients were placed on "executor 0 on ", and it was said so."""
+
+    def told(number: int, address: str | None) -> Any:
+        return SimpleNamespace(id=lambda: number, totalCores=lambda: 2, hostPort=lambda: address, activeTasks=lambda: 0)
+
+    executors = [told(0, None), told(1, "here:7")]
+    listed = SimpleNamespace(size=lambda: 2, apply=executors.__getitem__)
+    scala = SimpleNamespace(statusStore=lambda: SimpleNamespace(executorList=lambda _: listed))
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala), getConf=dict)
+    monkeypatch.setattr("task_assignor.spark.executors.is_decommissioned", lambda *_: False)
+    assert live_executors(cast(Any, SimpleNamespace(sparkContext=context))) == [Executor("1", "here", 2)]
+
+
 @pytest.mark.parametrize(("busy", "is_told"), [(1, False), (2, True)])
 def test_a_client_waits_for_others_where_its_executor_has_no_free_slot(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, busy: int, is_told: bool

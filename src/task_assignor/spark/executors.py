@@ -54,8 +54,9 @@ def live_executors(spark: SparkSession) -> list[Executor]:
         one = told.apply(number)
         executor_id = str(one.id())
         slots = int(one.totalCores()) // cores
-        if slots:
-            host = str(one.hostPort()).rpartition(":")[0]
+        # Where it is, Spark knows when it can be given data, a while after it was counted.
+        host = str(one.hostPort()).rpartition(":")[0]
+        if slots and host:
             found.append(
                 Executor(executor_id, host, slots, int(one.activeTasks()), is_decommissioned(spark, executor_id))
             )
