@@ -117,6 +117,7 @@ def test_listeners_that_cannot_be_called_are_refused_before_anything_starts(
         ({"compression": "gzip"}, "compression .'gzip'. of a RuntimeOptions must be None, 'lz4' or 'zstd'"),
         ({"rack_from_host": "false"}, "rack_from_host .'false'. of a RuntimeOptions must be True or False"),
         ({"bind_host": 80}, "bind_host .80. of a RuntimeOptions must be the name or address of a host, or None"),
+        ({"bind_port": 65_535}, "bind_port .65535. of a RuntimeOptions must be an int of at most 65534"),
         ({"heartbeat_interval_ms": 9, "session_timeout_ms": 9}, "must be less than the session_timeout_ms"),
     ],
 )

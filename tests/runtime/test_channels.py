@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import attrs
 import pytest
 
-from task_assignor.runtime import ClientException
+from task_assignor.runtime import ClientException, RuntimeOptions
 from task_assignor.runtime.machines.client.values import Disconnected
 from task_assignor.runtime.machines.coordinator.values import ConnectionLost, FromClient
 from task_assignor.runtime.machines.encoding import encode, reader_of
@@ -24,6 +25,7 @@ from task_assignor.runtime.shells.client_shell import ClientShell
 from task_assignor.runtime.shells.server import CoordinatorServer, _Writer
 from task_assignor.runtime.shells.tasks import Surroundings
 from task_assignor.runtime.shells.transport import Channel, DamagedMessageError, connect
+from tests.runtime.support import application, join_topology, write_streams
 from tests.runtime.test_launcher import _bootstrap
 
 LONG = Refused("x" * (8 << 20), may_rejoin=False)
@@ -222,6 +224,22 @@ def test_the_coordinator_listens_on_addresses_of_ipv6(listens: str, comes: str) 
     connect((comes, server.port), b"secret", 60, ToClient).release()
     assert isinstance(server._events.get(timeout=60), ConnectionLost)
     server.close()
+
+
+@pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0"])
+def test_the_coordinator_listens_on_the_port_that_is_named(tmp_path: Path, listens: str) -> None:
+    """It was always a random one, which no firewall lets through and no container publishes."""
+    write_streams(tmp_path / "topics", rows=100, keys=10)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = int(other.getsockname()[1])
+        options = RuntimeOptions(bind_host=listens, bind_port=port, advertised_host="127.0.0.1")
+        app = application(tmp_path, join_topology(), clients=1, options=options)
+        said = rf"listen on port {port} of '{re.escape(listens)}': Address already in use.* bind_port to another"
+        with pytest.raises(ClientException, match=said):
+            app.run()
+    app.run()
+    # The next one has it as soon as the one before has ended.
+    app.evolve(run_dir=tmp_path / "again").run()
 
 
 @pytest.mark.parametrize("where", ["accept", "memory", "exit", "thread"])

@@ -293,6 +293,7 @@ def test_clients_that_wait_for_the_slots_of_other_jobs_are_told(
 ) -> None:
     """Nothing was said for a minute."""
     monkeypatch.setattr("task_assignor.spark.launcher.NO_EXECUTOR_S", 0)
+    monkeypatch.setattr("task_assignor.spark.executors.NO_EXECUTOR_S", 0)
     options = RuntimeOptions(startup_timeout_ms=2_000)
     application = StreamsApplication(
         join(),

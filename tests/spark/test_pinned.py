@@ -40,6 +40,7 @@ from task_assignor.sdk import ConfigException, TaskId
 from task_assignor.spark import PinnedLauncher, SparkSessionError, pinned_tasks
 from task_assignor.spark.executors import Executor, live_executors, run_on
 from task_assignor.spark.pinned_launcher import _require_executors
+from task_assignor.spark.pinned_tasks import PinnedTasks, _SparkJob
 from task_assignor.spark.pinned_worker import Misplaced, Pinned, pinned_function
 from tests.runtime.support import (
     PATIENCE_S,
@@ -53,6 +54,7 @@ from tests.runtime.support import (
     write_streams,
 )
 from tests.runtime.test_repartition import counting_topology, expected_counts, last_counts
+from tests.spark.cluster import free_port
 from tests.spark.conftest import CLIENTS
 
 pytestmark = pytest.mark.spark
@@ -337,23 +339,28 @@ def test_a_client_that_is_taken_away_before_it_has_a_place_is_told(
         assert [found.client for found in launcher.exits()] == told
 
 
-def test_spark_tasks_come_in_at_the_address_that_is_advertised(
+def test_spark_tasks_come_in_at_the_address_that_is_advertised_by_the_port_after_the_coordinator_s(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were told the one that is listened on, which with 0.0.0.0 is each executor's own machine."""
     monkeypatch.setattr("task_assignor.spark.pinned_launcher.live_executors", lambda _: [])
     write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
-    options = attrs.evolve(PATIENT, bind_host="0.0.0.0", advertised_host="driver.example")
+    options = attrs.evolve(
+        PATIENT, bind_host="0.0.0.0", bind_port=(port := free_port()) - 1, advertised_host="driver.example"
+    )
     app, launcher = application(spark, tmp_path, join_topology(), options=options), PinnedLauncher(spark)
     launcher.start(LaunchPlan("test", "run", (app._bootstrap(ClientSpec("c"), "run", 0, b"", 0),)))
     assert launcher._door is not None
-    assert launcher._door.address[0] == "driver.example"
+    assert launcher._door.address == ("driver.example", port)
     launcher.stop(0)
 
 
 @pytest.mark.usefixtures("no_slots")
-def test_a_run_that_waits_for_slots_leaves_no_spark_job_behind(spark: SparkSession, tmp_path: Path) -> None:
-    """Its jobs, said to be cancelled, were left in Spark's queue, and it took twelve seconds more to end."""
+def test_a_run_that_waits_for_slots_says_so_and_leaves_no_spark_job_behind(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its jobs, said to be cancelled, were left in Spark's queue, and it took twelve seconds more to end. Who waits was told at the end alone."""
+    monkeypatch.setattr("task_assignor.spark.pinned_launcher.NO_EXECUTOR_S", 0)
     write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
     options = attrs.evolve(PATIENT, startup_timeout_ms=1_000)
     with pytest.raises(ClientException, match="other jobs hold them"):
@@ -362,6 +369,54 @@ def test_a_run_that_waits_for_slots_leaves_no_spark_job_behind(spark: SparkSessi
     while len(active()) > 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(active()) == 1
+    told = [record.getMessage() for record in caplog.records if "without a slot" in record.getMessage()]
+    assert {name for one in told for name in re.findall(r"client-\d", one)} == {"client-1", "client-2"}
+    assert all("other jobs hold them" in one for one in told)
+
+
+def test_an_executor_that_has_no_address_yet_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients were placed on "executor 0 on ", and it was said so."""
+
+    def told(number: int, address: str | None) -> Any:
+        return SimpleNamespace(id=lambda: number, totalCores=lambda: 2, hostPort=lambda: address, activeTasks=lambda: 0)
+
+    executors = [told(0, None), told(1, "here:7")]
+    listed = SimpleNamespace(size=lambda: 2, apply=executors.__getitem__)
+    scala = SimpleNamespace(statusStore=lambda: SimpleNamespace(executorList=lambda _: listed))
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala), getConf=dict)
+    monkeypatch.setattr("task_assignor.spark.executors.is_decommissioned", lambda *_: False)
+    assert live_executors(cast(Any, SimpleNamespace(sparkContext=context))) == [Executor("1", "here", 2)]
+
+
+@pytest.mark.parametrize(("busy", "is_told"), [(1, False), (2, True)])
+def test_a_client_waits_for_others_where_its_executor_has_no_free_slot(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, busy: int, is_told: bool
+) -> None:
+    """On a busy machine it was told where none had others."""
+    launcher, executor = PinnedLauncher(spark), Executor("0", "here", 2, busy)
+    tasks = SimpleNamespace(wait_for_slot=lambda _: True)
+    launcher._clients = cast(Any, {"c": SimpleNamespace(name="c", executor=executor, tasks=tasks)})
+    launcher._executors = [executor]
+    launcher._tell_who_waits()
+    assert ("1 client without a slot for 15 s: c. Spark has 2" in caplog.text) == is_told
+
+
+def test_a_spark_task_that_has_just_ended_does_not_wait_for_a_slot(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that had looked around for half a minute was said to have waited, when nobody had heard of its end yet."""
+    write_streams(tmp_path / "topics", rows=100, keys=5, partitions=2)
+    bootstrap = application(spark, tmp_path, join_topology())._bootstrap(ClientSpec("c"), "run", 0, b"", 0)
+    unused: Any = None
+    tasks = PinnedTasks(spark, bootstrap, b"", Executor("0", "here", 1), unused, b"", unused)
+    job = object.__new__(_SparkJob)
+    job.began, job.group, job._spark, job._has_slot = time.monotonic() - 20, "group", spark, False
+    tasks._opening.add(job)
+    seen = []
+    for running in ([], ["0"], []):
+        monkeypatch.setattr(pinned_tasks, "running_executors", lambda *_, running=running: running)
+        seen.append(tasks.wait_for_slot(15))
+    assert seen == [True, False, False]
 
 
 def test_the_next_run_goes_on_where_a_stopped_one_ended(spark: SparkSession, tmp_path: Path) -> None:

@@ -471,7 +471,7 @@ class StreamsApplication:
     ) -> None:
         authkey = secrets.token_bytes(32)
         with self._telling:
-            server = self._server = CoordinatorServer(self._bind_host, authkey, waits)
+            server = self._server = CoordinatorServer(self._bind_host, authkey, waits, self._options.bind_port)
             if self._early_stop is not None:
                 server.request_stop(self._early_stop)
         self._gone.clear()

@@ -106,6 +106,8 @@ class RuntimeOptions:
         validate_state: coordinator and clients check after every event that their state holds together; for tests, since
             it takes its time.
         bind_host: address that the coordinator listens on; None: the one that the launcher's clients can reach.
+        bind_port: port that it listens on, as where a firewall or a container lets clients reach only some; 0: any that is free.
+            Of pinned Spark jobs the next one is used, too.
         advertised_host: address that clients connect to; None: the same.
     """
 
@@ -134,6 +136,7 @@ class RuntimeOptions:
     rack_from_host: bool = attrs.field(default=False, validator=_boolean)
     validate_state: bool = attrs.field(default=False, validator=_boolean)
     bind_host: str | None = attrs.field(default=None, validator=_host)
+    bind_port: int = attrs.field(default=0, validator=_at_least(0, most=65_534))
     advertised_host: str | None = attrs.field(default=None, validator=_host)
 
     def __attrs_post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -12,6 +12,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
 from task_assignor.sdk.logs import logger_of
+from task_assignor.sdk.text import counted
 
 T = TypeVar("T")
 NO_EXECUTOR_S: Final = 15
@@ -28,12 +29,14 @@ class Executor:
         executor_id: its id; "driver" in local mode.
         host: where it is.
         slots: Spark tasks that it runs at the same time.
+        busy: Spark tasks that it runs now.
         leaves: it is being decommissioned, and is given no more Spark tasks.
     """
 
     executor_id: str
     host: str
     slots: int
+    busy: int = attrs.field(default=0, eq=False)
     leaves: bool = attrs.field(default=False, eq=False)
 
     def __str__(self) -> str:
@@ -51,9 +54,12 @@ def live_executors(spark: SparkSession) -> list[Executor]:
         one = told.apply(number)
         executor_id = str(one.id())
         slots = int(one.totalCores()) // cores
-        if slots:
-            host = str(one.hostPort()).rpartition(":")[0]
-            found.append(Executor(executor_id, host, slots, is_decommissioned(spark, executor_id)))
+        # Where it is, Spark knows when it can be given data, a while after it was counted.
+        host = str(one.hostPort()).rpartition(":")[0]
+        if slots and host:
+            found.append(
+                Executor(executor_id, host, slots, int(one.activeTasks()), is_decommissioned(spark, executor_id))
+            )
     return sorted(found, key=lambda one: (len(one.executor_id), one.executor_id))
 
 
@@ -67,6 +73,18 @@ def warn_without_executors(spark: SparkSession) -> None:
         conf.get("spark.executor.memory") or "1g, Spark's own choice",
         conf.get("spark.executor.cores") or "all of a worker",
     )
+
+
+def warn_of_waiting(clients: Collection[str], slots: int) -> None:
+    """Say which clients wait for slots that other Spark jobs hold; nothing where none does."""
+    if clients:
+        logger.warning(
+            "%s without a slot for %d s: %s. Spark has %d, and other jobs hold them. Maybe wait for these, or ask for fewer clients.",
+            counted(len(clients), "client"),
+            NO_EXECUTOR_S,
+            ", ".join(sorted(clients)),
+            slots,
+        )
 
 
 def is_decommissioned(spark: SparkSession, executor_id: str) -> bool:

@@ -29,7 +29,13 @@ from task_assignor.runtime import (
 from task_assignor.runtime.shells.signals import unbroken
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, named, said
-from task_assignor.spark.executors import NO_EXECUTOR_S, is_decommissioned, warn_without_executors
+from task_assignor.spark.executors import (
+    NO_EXECUTOR_S,
+    is_decommissioned,
+    live_executors,
+    warn_of_waiting,
+    warn_without_executors,
+)
 from task_assignor.spark.jobs import OURS, failed_attempts, reason_of, running_executors, short_reason
 from task_assignor.spark.session import check_session, driver_host, needs_session, require_classic
 from task_assignor.spark.shipping import sent_function, ship_package
@@ -206,14 +212,9 @@ class SparkLauncher:
         waiting = [
             name for name, job in self._jobs.items() if job.runs and not running_executors(self.spark, job.group)
         ]
-        if waiting and slots > len(self._jobs) - len(waiting):
-            logger.warning(
-                "%s without a slot for %d s: %s. Spark has %d, and other jobs hold them. Maybe wait for these, or ask for fewer clients.",
-                counted(len(waiting), "client"),
-                NO_EXECUTOR_S,
-                ", ".join(sorted(waiting)),
-                slots,
-            )
+        busy = sum(one.busy for one in live_executors(self.spark))
+        if busy >= slots > len(self._jobs) - len(waiting):
+            warn_of_waiting(waiting, slots)
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the clients, which were told to stop; cancel the jobs of those that are left.

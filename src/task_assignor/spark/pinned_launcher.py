@@ -29,7 +29,13 @@ from task_assignor.runtime.shells.transport import connect
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted
-from task_assignor.spark.executors import NO_EXECUTOR_S, Executor, live_executors, warn_without_executors
+from task_assignor.spark.executors import (
+    NO_EXECUTOR_S,
+    Executor,
+    live_executors,
+    warn_of_waiting,
+    warn_without_executors,
+)
 from task_assignor.spark.pinned_tasks import Door, PinnedTasks
 from task_assignor.spark.session import (
     SparkSessionError,
@@ -110,6 +116,9 @@ class PinnedLauncher:
         self._executors: list[Executor] = []
         self._place_due = math.inf
         """No client with a place by then: that is told."""
+        self._waiting_due = 0.0
+        self._waiting: set[str] = set()
+        """Clients of which was told that they wait for a slot."""
 
     @property
     def coordinator_host(self) -> str:
@@ -134,9 +143,11 @@ class PinnedLauncher:
         _require_executors(self.spark)
         ship_package(self.spark)
         first = plan.bootstraps[0]
-        # They reach it as clients elsewhere would reach the coordinator.
-        self._door = Door(first.options.bind_host or self.coordinator_host, self._authkey, first.address[0])
-        self._clients, self._stopping = {}, False
+        # They reach it as clients elsewhere would reach the coordinator, which has the port before.
+        options = first.options
+        port = options.bind_port and options.bind_port + 1
+        self._door = Door(options.bind_host or self.coordinator_host, port, self._authkey, first.address[0])
+        self._clients, self._waiting, self._stopping = {}, set(), False
         self._place_due = time.monotonic() + NO_EXECUTOR_S
         for bootstrap in plan.bootstraps:
             self.add(bootstrap)
@@ -250,7 +261,23 @@ class PinnedLauncher:
         if now >= self._place_due:
             self._place_due = math.inf
             self._tell_without_places()
+        if now >= self._waiting_due:
+            self._waiting_due = now + NO_EXECUTOR_S / 3
+            self._tell_who_waits()
         return found
+
+    def _tell_who_waits(self) -> None:
+        full = {one.executor_id for one in self._executors if one.busy >= one.slots}
+        waiting = {
+            client.name
+            for client in self._clients.values()
+            if client.executor is not None
+            and client.executor.executor_id in full
+            and client.tasks is not None
+            and client.tasks.wait_for_slot(NO_EXECUTOR_S)
+        }
+        warn_of_waiting(waiting - self._waiting, sum(one.slots for one in self._executors))
+        self._waiting = waiting
 
     def _tell_without_places(self) -> None:
         if self.capacity():

@@ -35,7 +35,7 @@ from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import counted, said
 from task_assignor.spark.executors import Executor, live_executors, run_on
-from task_assignor.spark.jobs import OURS, failed_attempts, reason_of, repeated_failure
+from task_assignor.spark.jobs import OURS, failed_attempts, reason_of, repeated_failure, running_executors
 from task_assignor.spark.pinned_worker import (
     Look,
     Misplaced,
@@ -63,12 +63,13 @@ class Door:
 
     Args:
         bind_host: address to listen on.
+        bind_port: port to listen on; 0: any that is free.
         authkey: secret of the connections.
         host: address that they connect to.
     """
 
-    def __init__(self, bind_host: str, authkey: bytes, host: str) -> None:
-        self._listener = Listener(bind_host, authkey, Opened | Reply | Stepped, self._welcome)
+    def __init__(self, bind_host: str, bind_port: int, authkey: bytes, host: str) -> None:
+        self._listener = Listener(bind_host, bind_port, authkey, Opened | Reply | Stepped, self._welcome)
         self.address = (host, self._listener.port)
         self._expected: dict[str, Future[Channel[Any]]] = {}
         self._lock = threading.Lock()
@@ -112,8 +113,10 @@ class _SparkJob:
 
     def __init__(self, spark: SparkSession, executor: Executor, what: str, work: bytes) -> None:
         self.group = f"{OURS}{uuid.uuid4()}"
+        self.began = time.monotonic()
         self.outcome: Any = None
         self.error: BaseException | None = None
+        self._has_slot = False
         self._spark = spark
         context = spark.sparkContext
         payload = pickle.dumps(Pinned(executor.executor_id, work))
@@ -131,6 +134,11 @@ class _SparkJob:
     @property
     def runs(self) -> bool:
         return self._thread.is_alive()
+
+    def has_slot(self) -> bool:
+        """Its Spark task runs, or ran when that was asked before: it may have ended since, and nobody has heard of it yet."""
+        self._has_slot = self._has_slot or bool(running_executors(self._spark, self.group))
+        return self._has_slot
 
     def why_failing(self) -> str:
         """Why it has failed, or fails again and again; "": it does not."""
@@ -360,6 +368,11 @@ class PinnedTasks:
     def begin_no_more(self) -> None:
         """Let go of Spark tasks that wait for a slot: they have not begun, and begin no more. May be called from any thread."""
         self._is_closed = True
+
+    def wait_for_slot(self, seconds: float) -> bool:
+        """One of the Spark tasks has waited so long for a slot. May be asked from any thread, and is asked more often than that."""
+        waiting = [job for job in list(self._opening) if not job.has_slot()]
+        return any(job.began <= time.monotonic() - seconds for job in waiting)
 
     def close(self) -> None:
         """End all Spark tasks; those that do not end by themselves are cancelled."""

@@ -132,10 +132,11 @@ class CoordinatorServer:
         bind_host: address to listen on.
         authkey: secret of the connections.
         waits: says so if the coordinator waits for long: nothing goes on meanwhile. None: nobody does.
+        bind_port: port to listen on; 0: any that is free.
     """
 
-    def __init__(self, bind_host: str, authkey: bytes, waits: Standstill | None = None) -> None:
-        self._listener = Listener(bind_host, authkey, ToCoordinator, self._serve)
+    def __init__(self, bind_host: str, authkey: bytes, waits: Standstill | None = None, bind_port: int = 0) -> None:
+        self._listener = Listener(bind_host, bind_port, authkey, ToCoordinator, self._serve)
         self._events: queue.SimpleQueue[CoordinatorEvent] = queue.SimpleQueue()
         self._has_tick = False
         """A `Tick` was put among the events."""

@@ -7,6 +7,7 @@ overlook what a bad network card or proxy changes now and then, and a message ma
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -243,10 +244,11 @@ def connect(address: tuple[str, int], authkey: bytes, timeout_s: float, kind: An
 
 
 class Listener:
-    """Listens on a free port; each connection whose other side knows the secret is served in a thread of its own.
+    """Each connection whose other side knows the secret is served in a thread of its own.
 
     Args:
         host: address to listen on.
+        port: port to listen on; 0: any that is free.
         authkey: secret of the connections.
         kind: type of the messages that come.
         serve: does what there is to do with a connection, and closes and releases it.
@@ -255,7 +257,7 @@ class Listener:
         ClientException: the address cannot be used.
     """
 
-    def __init__(self, host: str, authkey: bytes, kind: Any, serve: Callable[[Channel[Any]], None]) -> None:
+    def __init__(self, host: str, port: int, authkey: bytes, kind: Any, serve: Callable[[Channel[Any]], None]) -> None:
         self._authkey = authkey
         self._read = reader_of(kind)
         self._serve = serve
@@ -263,8 +265,13 @@ class Listener:
             families = {found[0] for found in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)}
             family = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
             is_either = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
-            self._socket = socket.create_server((host, 0), family=family, backlog=128, dualstack_ipv6=is_either)
+            self._socket = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=is_either)
         except OSError as error:
+            if error.errno in {errno.EADDRINUSE, errno.EACCES} and port:
+                raise ClientException(
+                    f"The coordinator cannot listen on port {port} of {host!r}: {error.strerror}. Maybe end what has it, or set bind_port "
+                    "to another port (pinned Spark jobs take the one after it, too), or to 0, which is any that is free."
+                ) from error
             raise ClientException(
                 f"The coordinator cannot listen on {host!r}: {error}. Maybe set bind_host to an address of this machine, and advertised_host "
                 "to the one at which clients reach it."

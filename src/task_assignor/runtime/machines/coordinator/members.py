@@ -482,9 +482,10 @@ class Members:
                 "processes are stopped (SIGSTOP) or their machines asleep. What was committed stays: run the application again."
             )
         there = ", ".join(member.name for member in self) or (f"none any more; {gone}" if self._last_gone else "none")
+        fewer = f" With RuntimeOptions(min_clients={len(self)}) it begins with so many." if len(self) else ""
         return ClientException(
             f"Only {len(self)} of {counted(expected, 'client')} came in {limit}; there: {there}). "
-            "Maybe there are fewer slots than clients, or other jobs hold them, or see the clients' own messages."
+            f"Maybe there are fewer slots than clients, or other jobs hold them, or see the clients' own messages.{fewer}"
         )
 
     def validate(self, tasks: Collection[TaskId], generation: int) -> None:
