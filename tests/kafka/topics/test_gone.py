@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.kafka.topics.committed import RecordsLostException
 from task_assignor.kafka.topics.reader import RecordsGoneException
-from task_assignor.runtime import StreamsApplication, SubTopology, Topology
+from task_assignor.runtime import StreamsApplication, SubTopology, Topology, committed_offsets
 from task_assignor.runtime.errors import CorruptLogException, TopicException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, missing
@@ -155,5 +155,48 @@ def test_who_reads_on_where_a_leader_has_other_records_than_those_that_came_is_t
             lost = rf"{name}, partition 0, has lost records that were read, up to offset 100\. Maybe a replica without them was elected"
             with pytest.raises(RecordsLostException, match=lost):
                 log.fetch(0, 100, 200)
+    except KafkaUnavailableError as error:
+        missing(str(error))
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_run_begins_only_with_the_records_that_the_one_before_has_read(
+    unique: Unique, tmp_path: Path, is_lost: bool
+) -> None:
+    """It went on after a partition that was as long again by then, and passed over what had come in the place of what was gone."""
+    name = unique("elected")
+
+    def run(servers: str) -> int:
+        return (
+            StreamsApplication(
+                count_topology(name),
+                settings(application_id=name),
+                topics_root=KafkaTopics({"bootstrap.servers": servers}, [stream_topic(name)]),
+                run_dir=tmp_path / "run",
+                clients=1,
+                options=QUICK,
+            )
+            .run()
+            .rows_in
+        )
+
+    try:
+        with KafkaCluster() as cluster:
+            servers = cluster.bootstrap_servers
+            make_topics(servers, name, partitions=1)
+            write_records(servers, name, stream(100, 5, seed=4), partitions=1)
+            assert run(servers) == 100
+            # A leader has another epoch after each start of its broker, whether it has the records or not.
+            cluster.restart_without(0, *[f"{name}-0"] * is_lost)
+            write_records(servers, name, stream(150, 5, seed=5), partitions=1)
+            if is_lost:
+                with pytest.raises(
+                    RecordsLostException,
+                    match=rf"{name}, partition 0, has lost records that were read, up to offset 100\. ",
+                ):
+                    run(servers)
+            else:
+                assert run(servers) == 150
+            assert set(committed_offsets(tmp_path / "run", name)) == {0}
     except KafkaUnavailableError as error:
         missing(str(error))

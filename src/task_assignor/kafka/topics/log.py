@@ -12,9 +12,10 @@ import pyarrow as pa
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.epochs import EpochsRead, RecordSeal
 from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.offsets import ends_of, first_offsets, high_watermarks, stable_offsets
-from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone
+from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone, records_lost
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
 from task_assignor.runtime.blame import text_with_line
@@ -72,6 +73,7 @@ class KafkaLog:
         """Partitions of which it was said that records are hidden for long."""
         self._checked_s = time.monotonic()
         self._ends: Sequence[int] | None = None
+        self._epochs = EpochsRead()
         self._in_value = topic.in_value(spec.schema)
 
     def refresh(self) -> None:
@@ -157,20 +159,29 @@ class KafkaLog:
         assert self._ends is not None
         return self._ends
 
-    def seal_before(self, partition: int, offset: int) -> str:  # noqa: ARG002 (part of the protocol)
-        """Nothing: records have no checksums that outlast compaction."""
-        return ""
+    def seal_before(self, partition: int, offset: int) -> str:
+        """The last record before that offset that was read here, with its leader epoch; "": none, or it has no epoch."""
+        return str(self._epochs.before(partition, offset) or "")
 
     def check(self, starts: Sequence[int], seals: Sequence[str] = ()) -> None:
-        """That it is still the same topic; brokers look after what it has.
+        """That it is still the same topic, with the records that were read, as far as these have not been removed since.
 
         Without `seals`, as it grows: only where it has become shorter, since each `refresh` looks at that now and then, too.
 
         Raises:
             TopicException: it is gone, or was created anew.
+            RecordsLostException: other records are in the place of those that were read.
+            KafkaClusterException: brokers do not answer for too long.
         """
         if seals or any(end < start for end, start in zip(self.end_offsets(), starts, strict=True)):
             self._check(None)
+        known = {partition: found for partition, seal in enumerate(seals) if (found := RecordSeal.parse(seal))}
+        firsts, ends = self.start_offsets() if known else (), self.end_offsets()
+        there = {place: seal for place, seal in known.items() if firsts[place] <= seal.offset < ends[place]}
+        epochs = self._reader.epochs_of(self._topic.name, {place: seal.offset for place, seal in there.items()})
+        for partition, seal in there.items():
+            if epochs[partition] not in {None, seal.epoch}:
+                raise records_lost(self._topic.name, partition, seal.offset + 1)
 
     def _check_now_and_then(self, partitions: int | None) -> bool:
         is_time = time.monotonic() - self._checked_s > CHECK_S
@@ -201,6 +212,7 @@ class KafkaLog:
             self._hidden[partition] = reached, time.monotonic()
         self._check_now_and_then(None)
         offsets = np.fromiter((record.offset() for record in records), np.int64, len(records))
+        self._epochs.add(partition, records)
         try:
             rows, failed = (self._rows(records), {}) if self._is_own else rows_of_readable(records, self._rows)
         except SerializationException as error:

@@ -138,8 +138,7 @@ class RecordReader:
                 if stream.error is None and (stream.reached < end or (reached < 0 and stream.reached < limit)):
                     self._poll(_POLL_S if stream.reached < end else 0.0)
                 if stream.error is not None:
-                    del self._streams[topic, partition]
-                    self._unassign(topic, partition)
+                    self._let_go(topic, partition)
                     raise stream.error
                 is_hidden = hidden_until is not None and stream.ends_here and time.monotonic() > hidden_until
                 is_part = is_part_enough and self._part_of_most(stream) >= 1
@@ -156,6 +155,34 @@ class RecordReader:
                 why = partial(why_not_reached, self._connection, topic, partition, end) if stream.ends_here else None
                 patience.at_least(self._connection.open_ms if stream.ends_here else 0)
                 patience.check(f"it has come to offset {reached} of {end}", why)
+
+    def epochs_of(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int | None]:
+        """The leader epochs of committed records. What follows them is not read ahead.
+
+        Args:
+            topic: name of the topic.
+            offsets: partition -> offset of the record.
+
+        Returns:
+            Partition -> epoch; None: the record is not there any more, or has none.
+
+        Raises:
+            KafkaClusterException: brokers do not answer for too long.
+        """
+        with self._lock:
+            # Each by itself would wait until a request for the one before is over.
+            for partition, offset in offsets.items():
+                self._at(topic, partition, offset, offset + 1)
+        return {partition: self._epoch_of(topic, partition, offset) for partition, offset in offsets.items()}
+
+    def _epoch_of(self, topic: str, partition: int, offset: int) -> int | None:
+        try:
+            found = self.read(topic, partition, offset, offset + 1)
+        except RecordsGoneException:
+            return None
+        with self._lock:
+            self._let_go(topic, partition)
+        return next((record.leader_epoch() for record in found), None)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -197,6 +224,10 @@ class RecordReader:
         # Where nobody answers it does so all the same, and what is wrong is said where records are waited for.
         with suppress(KafkaException):
             self._consumer.list_topics(topic, _ASK_S)
+
+    def _let_go(self, topic: str, partition: int) -> None:
+        if self._streams.pop((topic, partition), None) is not None:
+            self._unassign(topic, partition)
 
     def _unassign(self, topic: str, partition: int) -> None:
         assert self._consumer is not None
@@ -241,7 +272,7 @@ class RecordReader:
                 stream.reached = max(stream.reached, message.offset())
                 stream.ends_here = True
             elif error.code() in _NO_SUCH_OFFSET:
-                gone = _records_lost if _IS_CUT in error.str() else records_gone
+                gone = records_lost if _IS_CUT in error.str() else records_gone
                 stream.error = gone(message.topic(), message.partition(), stream.reached)
             elif not is_passing(error):
                 stream.error = KafkaClusterException(
@@ -256,8 +287,7 @@ class RecordReader:
         if now - self._tidied_at > _LOOK_S:
             self._tidied_at = now
             for place in [place for place, stream in self._streams.items() if now - stream.asked_at > _IDLE_S]:
-                del self._streams[place]
-                self._unassign(*place)
+                self._let_go(*place)
         for (topic, partition), stream in grown.items():
             # What is fetched already and was not polled is fetched again when it is resumed: not of those that somebody waits for.
             is_waited_for = stream.reached < stream.wanted
@@ -287,10 +317,11 @@ def records_gone(topic: str, partition: int, offset: int, *, is_own: bool = Fals
     )
 
 
-def _records_lost(topic: str, partition: int, offset: int) -> RecordsLostException:
+def records_lost(topic: str, partition: int, offset: int) -> RecordsLostException:
+    """The error for a partition that has other records than those that were read before an offset."""
     return RecordsLostException(
         f"The topic {topic}, partition {partition}, has lost records that were read, up to offset {offset}. Maybe a replica without them was "
         "elected (unclean.leader.election.enable), or its broker was killed and came back without them. What has come since has their "
-        "offsets, and a run that goes on passes it over: to process what is there, run the application under another application.id "
-        "with a new run_dir."
+        "offsets; to process it, run the application with a new run_dir, and where outputs are topics of Kafka under another "
+        "application.id."
     )

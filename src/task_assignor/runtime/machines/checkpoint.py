@@ -19,7 +19,7 @@ class SavedTask(Value, frozen=True):
         offsets: source topic -> next offset to read.
         generations: (first batch, generation) wherever it was committed under another generation than before.
         recovery: from what its state is restored.
-        seals: source topic -> checksum of the file with the row before that offset, if it is known.
+        seals: source topic -> what is known of the row before that offset: see `records.TaskCommit`.
         times: source topic that many tasks write -> up to which time all of these had come, as far as it was told, ms.
     """
 

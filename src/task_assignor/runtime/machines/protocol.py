@@ -200,7 +200,7 @@ class TaskResult(Message, frozen=True):
             beyond the order.
         repartitions: repartition topic -> its file.
         attempt: what executed it, if that is not what executes its client.
-        seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
+        seals: source topic -> checksum of the file with the last row that was read of it, or that record of Kafka and its leader epoch.
         is_short: of a source there are rows that cannot be read yet, whoever asks; so maybe none were.
         times: source topic that many tasks write -> up to which time all of these had come, as the order said, ms.
         to_come: repartition topic that windows write -> no row that the task still writes there is older than this, ms.

@@ -231,7 +231,7 @@ class TaskCommit(Value, frozen=True, omit_defaults=True):
         stream_time: newest time of all records that the task has read, ms; None: none had one.
         repartitions: repartition topic -> the file of the rows for it.
         epoch_ms: when the coordinator began under which it was processed, milliseconds since the epoch.
-        seals: source topic -> checksum of the file with the last row that was read of it, if it is made of files.
+        seals: source topic -> checksum of the file with the last row that was read of it, or that record of Kafka and its leader epoch.
         times: source topic that many tasks write -> up to which time all of these had come, as far as it was told, ms.
         to_come: repartition topic that windows write -> no row that the task still writes there is older than this, ms.
     """

@@ -53,6 +53,11 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     outputs: Mapping[str, str | None]
     starts: Mapping[str, tuple[int, ...]] = {}
 
+    @property
+    def are_topics_files(self) -> bool:
+        """Its topics are in a folder or an object store: `topics_root` is a whole path or a URL."""
+        return is_url(self.topics_root) or Path(self.topics_root).is_absolute()
+
     def declared(self, output: str) -> pa.Schema | None:
         """The columns of an output; None: those of the rows that come."""
         found = self.outputs.get(output)

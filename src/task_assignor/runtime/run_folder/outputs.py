@@ -57,7 +57,7 @@ def committed_offsets(run_dir: str | Path, topic: str) -> dict[int, int]:
             f"The run in {run_dir} reads no topic {shown(topic)}; its topics: {', '.join(sorted(known))}."
         )
     read = dict(sorted(CommitLog(run_dir).offsets().get(topic, {}).items()))
-    if any(seal for _, seal in read.values()):
+    if run.are_topics_files and any(seal for _, seal in read.values()):
         found = Topic.open(run.topics_root, topic, known[topic]["id"])
         starts, seals = found.start_offsets(), [""] * found.spec.partitions
         for partition, (offset, seal) in read.items():

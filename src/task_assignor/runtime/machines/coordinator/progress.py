@@ -507,7 +507,9 @@ class Progress:
             if is_new and topic not in self._repartitions:
                 self._reaches(topic, task.partition, end)
             self._advance_offset(f"Batch {commit.batch} of task {task}", task, found, topic, start, end)
-            found.seals[topic] = commit.seals.get(topic, "")
+            if start < end or commit.seals.get(topic):
+                # Who has read nothing of it may not know what was read before.
+                found.seals[topic] = commit.seals.get(topic, "")
         self._batches += 1
         self._hear(task, found, commit.times)
         found.position = position_of(commit)
