@@ -20,8 +20,8 @@ _STORE_ADVICE: Final = (
     "(AWS_ALLOW_HTTP), its certificate is of an authority that is not known here (SSL_CERT_FILE), or its keys have expired. What was committed before stays; run it again when the store answers."
 )
 _KEYS_ADVICE: Final = (
-    "Maybe the keys of this process for the store have expired, were withdrawn, or do not allow it. What was committed before stays; run it "
-    "again with keys that do."
+    "Maybe this process has no keys for the store, or they have expired, were withdrawn, or do not allow it. What was committed before "
+    "stays; run it again with keys that do."
 )
 _FOR_A_WHILE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Said of a disk that is full or fails, or whose server is away: that passes, or somebody sees to it."""
