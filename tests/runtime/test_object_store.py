@@ -134,8 +134,36 @@ def test_what_a_store_says_reaches_the_user(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     for places in ({"run_dir": s3_folder()}, {"topics_root": s3_folder()}):
         given: dict[str, Any] = {"topics_root": tmp_path / "topics", "run_dir": tmp_path / "run", **places}
-        with pytest.raises(StreamsException, match=r"403 Forbidden|SignatureDoesNotMatch"):
+        with pytest.raises(
+            StreamsException, match=r"(403 Forbidden|SignatureDoesNotMatch)(.|\n)*\. Maybe this process has no keys"
+        ):
             StreamsApplication(join_topology(), settings(), **given).run()
+
+
+def test_keys_that_are_withdrawn_during_a_run_are_told(
+    s3_folder: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told to run again "when the disk can be written"."""
+    from obstore.exceptions import PermissionDeniedError
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionDeniedError("403")
+
+    place = s3_folder()
+    left, right = write_streams(f"{place}/topics", rows=300, keys=5)
+    message = (
+        r"^Commit \d+ cannot be made: .*403.*\. Maybe this process has no keys for the store, or they have expired"
+    )
+    with monkeypatch.context() as withdrawn:
+
+        def watch(event: RunEvent) -> None:
+            if isinstance(event, BatchesCommitted):
+                withdrawn.setattr("obstore.put", refused)
+
+        with pytest.raises(CommitLogException, match=message):
+            _application(place).run(watch)
+    _application(place).run()
+    assert in_order(read_output(f"{place}/run", "joined")).equals(in_order(plain_join(left, right)))
 
 
 def test_who_reads_a_run_that_may_not_be_listed_is_told(
@@ -159,6 +187,7 @@ def test_who_reads_a_run_that_may_not_be_listed_is_told(
         lambda: committed_offsets(f"{place}/run", "left"),
     ):
         with pytest.raises(
-            CommitLogException, match=rf"The commits in {place}/run cannot be read: .*403.*let this user"
+            CommitLogException,
+            match=rf"The commits in {place}/run cannot be read: .*403.*Maybe this process has no keys",
         ):
             read()

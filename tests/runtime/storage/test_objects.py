@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import ssl
 import subprocess
@@ -374,6 +375,18 @@ def test_what_is_forbidden_is_told_as_such(answering: Callable[..., ObjectStorag
         with pytest.raises(PermissionError, match=code):
             ask()
     assert Answers.asked == 2
+
+
+def test_who_has_no_keys_is_told(answering: Callable[..., ObjectStorage], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told to run again when the store answers: keys in ~/.aws were looked for at the machine's role."""
+    answering()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
+    storage = answering((404, "no role"))
+    with pytest.raises(PermissionError, match=r"no AWS_ACCESS_KEY_ID; profiles of ~/.aws are not read") as found:
+        storage.list()
+    assert "this process has no keys for the store" in advice_to_read(found.value, "Restore it.")
 
 
 def test_a_wrong_region_is_not_waited_for(answering: Callable[..., ObjectStorage]) -> None:

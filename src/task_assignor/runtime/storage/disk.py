@@ -12,12 +12,16 @@ from typing import Final
 from task_assignor.runtime.errors import CommitLogException
 from task_assignor.runtime.machines.encoding import NewerFormatError
 from task_assignor.sdk import StreamsException
-from task_assignor.sdk.text import failure
+from task_assignor.sdk.text import failure, is_url
 
 DISK_ADVICE: Final = "What was committed before stays; run the application again when the disk can be written."
 _STORE_ADVICE: Final = (
     "Maybe the store is away, the environment names another one (AWS_ENDPOINT_URL, AWS_REGION, ...) or does not allow it "
     "(AWS_ALLOW_HTTP), its certificate is of an authority that is not known here (SSL_CERT_FILE), or its keys have expired. What was committed before stays; run it again when the store answers."
+)
+_KEYS_ADVICE: Final = (
+    "Maybe this process has no keys for the store, or they have expired, were withdrawn, or do not allow it. What was committed before "
+    "stays; run it again with keys that do."
 )
 _FOR_A_WHILE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Said of a disk that is full or fails, or whose server is away: that passes, or somebody sees to it."""
@@ -31,6 +35,8 @@ def advice_on(error: BaseException) -> str:
     """What to do about an error, to be put behind its text; "": nothing can be said."""
     if _is_short(error):
         return f". Maybe {_MORE}"
+    if _is_refused_by_store(error):
+        return f". {_KEYS_ADVICE}"
     return f". {DISK_ADVICE}" if isinstance(error, OSError) and error.errno in _NOT_WRITABLE else ""
 
 
@@ -45,11 +51,17 @@ def advice_to_read(error: BaseException, otherwise: str) -> str:
         return "Upgrade task-assignor, and leave the file as it is."
     if isinstance(error, ConnectionError):
         return "Nothing says that it is damaged: run it again when the store answers."
+    if _is_refused_by_store(error):
+        return _KEYS_ADVICE
     if _is_short(error):
         return f"Nothing says that it is damaged: maybe {_MORE}"
     if isinstance(error, OSError) and error.errno in _FOR_A_WHILE:
         return "Maybe the disk fails, or its server is away: run it again when the file can be read."
     return "Maybe let this user read it." if isinstance(error, PermissionError) else otherwise
+
+
+def _is_refused_by_store(error: BaseException) -> bool:
+    return isinstance(error, PermissionError) and is_url(str(error.filename))
 
 
 def _is_short(error: BaseException) -> bool:
@@ -98,7 +110,7 @@ def disk_errors(kind: type[StreamsException], what: str, advice: str, for_a_whil
     Args:
         kind: the error that is documented.
         what: what cannot be done, as the beginning of a sentence.
-        advice: what to do, in whole sentences; where a store does not answer it is another thing.
+        advice: what to do, in whole sentences; where a store does not answer, or refuses, it is another thing.
         for_a_while: what to do where the disk is full or fails; None: the same.
 
     Raises:
@@ -109,6 +121,8 @@ def disk_errors(kind: type[StreamsException], what: str, advice: str, for_a_whil
     except OSError as error:
         if isinstance(error, ConnectionError):
             advice = _STORE_ADVICE
+        elif _is_refused_by_store(error):
+            advice = _KEYS_ADVICE
         elif _is_short(error):
             advice = f"Maybe {_MORE}"
         elif for_a_while is not None and error.errno in _FOR_A_WHILE:

@@ -31,8 +31,12 @@ _REFUSAL: Final = re.compile(
     re.DOTALL,
 )
 """An answer that will be the same the next time; others are too many requests, several at the same object, connections that were too slow, and servers in trouble."""
-_FORBIDDEN: Final = re.compile(r"status code: 40[13]|<Code>(ExpiredToken|InvalidToken)<|\(code: AccessDenied\)")
-"""What `obstore` has no error of its own for, in lists and deletions and where keys have expired."""
+_ROLE: Final = re.compile(r"/latest/(api/token|meta-data/iam)\b")
+"""Of the service of EC2 that has the keys of a machine's role: `obstore` asks it where the environment has none."""
+_FORBIDDEN: Final = re.compile(
+    rf"status code: 40[13]|<Code>(ExpiredToken|InvalidToken)<|\(code: AccessDenied\)|{_ROLE.pattern}"
+)
+"""What `obstore` has no error of its own for, in lists and deletions and where keys have expired or there are none."""
 _SMALL_BYTES: Final = 5 << 20
 """Of more `obstore` makes many requests, and reads on where an answer broke off."""
 _ALIGNED_BYTES: Final = 16
@@ -275,4 +279,7 @@ def _brief(error: BaseException) -> str:
     """What an error of obstore says, without the structures of Rust that follow, of which only they say why TLS failed."""
     text, _, structures = str(error).partition("\n\nDebug source")
     reason = re.search(r"(Invalid\w+)\(\s*(\w+)", structures)
-    return f"{text.strip()}: {reason[1]} ({reason[2]})" if reason else text.strip()
+    said = f"{text.strip()}: {reason[1]} ({reason[2]})" if reason else text.strip()
+    if _ROLE.search(said):
+        said += " (asked for the keys of a role, as the environment has no AWS_ACCESS_KEY_ID; profiles of ~/.aws are not read)"
+    return said
