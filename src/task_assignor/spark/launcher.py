@@ -212,8 +212,8 @@ class SparkLauncher:
         waiting = [
             name for name, job in self._jobs.items() if job.runs and not running_executors(self.spark, job.group)
         ]
-        busy = sum(one.busy for one in live_executors(self.spark))
-        if busy >= slots > len(self._jobs) - len(waiting):
+        has_too_few = waiting and slots > len(self._jobs) - len(waiting)
+        if has_too_few and sum(one.busy for one in live_executors(self.spark)) >= slots:
             warn_of_waiting(waiting, slots)
 
     def stop(self, timeout_s: float) -> None:
