@@ -48,6 +48,11 @@ def test_what_brokers_do_not_say_is_not_known() -> None:
     assert RecordSeal.parse("") is None
 
 
+def test_of_a_record_that_was_read_twice_the_newest_counts() -> None:
+    """Between two tries of a batch another one may have come in its place: the next run would be refused."""
+    assert read([(0, 3), (1, 3)], [(0, 3), (1, 4)]).before(0, 2) == RecordSeal(1, 4)
+
+
 def test_what_was_read_long_ago_is_forgotten() -> None:
     epochs = read(*([(number, 1)] for number in range(100)))
     assert epochs.before(0, 50) is None

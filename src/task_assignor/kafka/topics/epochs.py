@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, Self
 
 import attrs
@@ -46,32 +47,36 @@ class EpochsRead:
     """The records of a topic that were read last."""
 
     def __init__(self) -> None:
-        self._parts: dict[int, deque[tuple[Sequence[int], int]]] = defaultdict(partial(deque, maxlen=_MOST_PARTS))
+        self._parts: dict[int, deque[tuple[Sequence[int], int | None]]] = defaultdict(
+            partial(deque, maxlen=_MOST_PARTS)
+        )
         """Partition -> ascending offsets of records that came together, and the epoch of all of them."""
 
     def add(self, partition: int, records: Sequence[Any]) -> None:
         """Note records that have come, in the order of their offsets."""
         if not records:
             return
-        is_one = records[0].leader_epoch() == records[-1].leader_epoch()
-        parts = [records] if is_one else [list(part) for _, part in itertools.groupby(records, _epoch_of)]
+        is_one = epoch_of(records[0]) == epoch_of(records[-1])
+        parts = [records] if is_one else [list(part) for _, part in itertools.groupby(records, epoch_of)]
         for part in parts:
-            first, last, epoch = part[0].offset(), part[-1].offset(), _epoch_of(part[0])
+            first, last = part[0].offset(), part[-1].offset()
             is_whole = last - first + 1 == len(part)
             offsets = range(first, last + 1) if is_whole else array("q", (record.offset() for record in part))
-            self._parts[partition].append((offsets, epoch))
+            self._parts[partition].append((offsets, epoch_of(part[0])))
 
     def before(self, partition: int, offset: int) -> RecordSeal | None:
         """The last of these records before an offset; None: none is known, or brokers have not said its epoch."""
+        # Of an offset that was read twice the newest counts: another record may have come there.
         found = [
-            RecordSeal(offsets[place - 1], epoch)
-            for offsets, epoch in self._parts[partition].copy()
+            (offsets[place - 1], epoch)
+            for offsets, epoch in reversed(self._parts[partition].copy())
             if (place := bisect_left(offsets, offset))
         ]
-        last = max(found, key=lambda seal: seal.offset, default=None)
-        return None if last is None or last.epoch < 0 else last
+        last, epoch = max(found, key=itemgetter(0), default=(0, None))
+        return None if epoch is None else RecordSeal(last, epoch)
 
 
-def _epoch_of(record: Any) -> int:
+def epoch_of(record: Any) -> int | None:
+    """The epoch of the leader that wrote a record; None: brokers have not said it."""
     epoch: int | None = record.leader_epoch()
-    return -1 if epoch is None else epoch
+    return None if epoch is None or epoch < 0 else epoch

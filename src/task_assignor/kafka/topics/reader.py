@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.committed import RecordsLostException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
+from task_assignor.kafka.topics.epochs import epoch_of
 from task_assignor.kafka.topics.offsets import why_not_reached
 from task_assignor.runtime.errors import CorruptLogException
 
@@ -182,7 +183,7 @@ class RecordReader:
             return None
         with self._lock:
             self._let_go(topic, partition)
-        return next((record.leader_epoch() for record in found), None)
+        return epoch_of(found[0]) if found else None
 
     def close(self) -> None:
         """Give the connection back."""
