@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import numpy as np
@@ -175,13 +175,15 @@ class KafkaLog:
         """
         if seals or any(end < start for end, start in zip(self.end_offsets(), starts, strict=True)):
             self._check(None)
-        known = {partition: found for partition, seal in enumerate(seals) if (found := RecordSeal.parse(seal))}
-        firsts, ends = self.start_offsets() if known else (), self.end_offsets()
-        there = {place: seal for place, seal in known.items() if firsts[place] <= seal.offset < ends[place]}
-        epochs = self._reader.epochs_of(self._topic.name, {place: seal.offset for place, seal in there.items()})
-        for partition, seal in there.items():
-            if epochs[partition] not in {None, seal.epoch}:
-                raise records_lost(self._topic.name, partition, seal.offset + 1)
+        if known := {partition: found for partition, seal in enumerate(seals) if (found := RecordSeal.parse(seal))}:
+            self._check_records(known)
+
+    def _check_records(self, known: Mapping[int, RecordSeal]) -> None:
+        firsts, ends = self.start_offsets(), self.end_offsets()
+        there = {place: seal.offset for place, seal in known.items() if firsts[place] <= seal.offset < ends[place]}
+        for partition, epoch in self._reader.epochs_of(self._topic.name, there).items():
+            if epoch not in {None, known[partition].epoch}:
+                raise records_lost(self._topic.name, partition, known[partition].offset + 1)
 
     def _check_now_and_then(self, partitions: int | None) -> bool:
         is_time = time.monotonic() - self._checked_s > CHECK_S
