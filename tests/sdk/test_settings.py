@@ -242,7 +242,6 @@ def test_other_settings_of_kafka_are_no_near_misses(key: str) -> None:
         "my.limit",
         "x",
         "spark.executor.cores",
-        "auto.offset.reset",
         "group.id",
         "group.instance.id",
     ],

@@ -31,7 +31,7 @@ from task_assignor.kafka.joins import raise_if_fenced
 from task_assignor.kafka.plugin import LONGEST_S
 from task_assignor.kafka.streams_plugin import StreamsPlugin, checked_config, streams_member
 from task_assignor.sdk import Assignment, ConfigException, ConfigProblem, ProcessId, StreamsConfig
-from task_assignor.sdk.config_keys import numbers_given
+from task_assignor.sdk.config_keys import values_given
 from task_assignor.sdk.logs import logger_of
 from task_assignor.sdk.text import NAME_RULE, failure, is_name, listed, shown
 
@@ -318,8 +318,8 @@ def _session_and_heartbeat(config: StreamsConfig) -> tuple[int, int]:
     Raises:
         ConfigException: nobody can lead so.
     """
-    session, session_ms = next(numbers_given(_SESSION, config.originals), (_SESSION, _SESSION_MS))
-    heartbeat, heartbeat_ms = next(numbers_given(_HEARTBEAT, config.originals), (_HEARTBEAT, session_ms // 15))
+    session, session_ms = next(values_given(_SESSION, config.originals), (_SESSION, _SESSION_MS))
+    heartbeat, heartbeat_ms = next(values_given(_HEARTBEAT, config.originals), (_HEARTBEAT, session_ms // 15))
     if session_ms < _LEAST_SESSION_MS:
         expected = f"at least {_LEAST_SESSION_MS} milliseconds, of which the leader may think for a third"
         raise ConfigException.of(

@@ -48,7 +48,8 @@ from task_assignor.runtime.shells.standstill import Standstill
 from task_assignor.runtime.shells.store_reading import check_store, read_store
 from task_assignor.runtime.shells.watcher import Watcher
 from task_assignor.runtime.storage.disk import run_dir_errors
-from task_assignor.runtime.tasks.log import Log, Topics
+from task_assignor.runtime.tasks.log import Log, Source, Topics
+from task_assignor.runtime.tasks.offset_reset import with_reset
 from task_assignor.runtime.topics.topic import FolderTopics, topics_storage
 from task_assignor.runtime.topology.topology import Topology
 from task_assignor.runtime.watching.metrics import Metrics
@@ -133,7 +134,7 @@ class StreamsApplication:
         if (self._options.min_clients or 0) > len(self._clients):
             wanted = f"The min_clients ({self._options.min_clients}) of the RuntimeOptions"
             raise ConfigException(f"{wanted} must be at most the number of clients, which is {len(self._clients)}.")
-        self._topics: dict[str, Log] = {name: self._topics_at.open(name) for name in topology.sources}
+        self._topics = {name: self._opened(name) for name in topology.sources}
         self._tasks = topology.bind(self._application_id, {name: found.spec for name, found in self._topics.items()})
         self._between: dict[str, Log] = {}
         """Repartition topics that are not in the folder of the run."""
@@ -394,16 +395,18 @@ class StreamsApplication:
         """The commit log with the first commit of this run, and how far the tasks are by now."""
         # Nobody has written them anew since the topology was held against them.
         self._topics = {
-            name: self._topics_at.open(name, topic.topic_id, topic.spec.schema.names)
-            for name, topic in self._topics.items()
+            name: self._opened(name, topic.topic_id, topic.spec.schema.names) for name, topic in self._topics.items()
         }
         commits = CommitLog(self._layout.run_dir, self._upkeep())
         with run_dir_errors("The commit log cannot be opened"):
             opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
         starts = {name: topic.start_offsets() for name, topic in {**self._topics, **self._between}.items()}
         # A topic that was put back from an older copy may begin earlier: nothing is passed over.
-        starts = {name: [*map(min, run.starts.get(name, found), found)] for name, found in starts.items()}
         ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
+        latest = ends if run.reset else starts
+        starts = {
+            name: [*map(min, run.starts.get(name, found), latest.get(name, found))] for name, found in starts.items()
+        }
         sources = {task: self._topology.of_task(task).sources for task in self._tasks}
         tables = {table for found in self._topology.processor_topologies for table in found.tables}
         # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
@@ -548,8 +551,12 @@ class StreamsApplication:
         if error is not None:
             raise error
 
+    def _opened(self, name: str, *known: Any) -> Source:
+        return with_reset(self._topics_at.open(name, *known), self._options.auto_offset_reset)
+
     def _folder(self) -> FolderClaim:
-        return FolderClaim(self._application_id, self._layout, self._topology, self._topics_at, self._topics)
+        reset = self._options.auto_offset_reset
+        return FolderClaim(self._application_id, self._layout, self._topology, self._topics_at, self._topics, reset)
 
     def _watcher(self) -> Watcher:
         options = self._options

@@ -34,6 +34,10 @@ class CorruptLogException(TopicException):
         return str(self.args[0])
 
 
+class RowsGoneException(CorruptLogException):
+    """Rows at the beginning of a partition are wanted, and have been deleted: somebody did, or retention."""
+
+
 class TaskMigratedException(StreamsException):
     """Another owner of the task has taken over: what this one was doing does not count, and it has to begin from what does."""
 

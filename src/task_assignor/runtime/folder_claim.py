@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -34,7 +35,8 @@ from task_assignor.runtime.run_folder.layout import (
 from task_assignor.runtime.run_folder.outputs import output_schema
 from task_assignor.runtime.storage import as_document, not_in_parquet
 from task_assignor.runtime.storage.disk import run_dir_errors
-from task_assignor.runtime.tasks.log import Log, Topics
+from task_assignor.runtime.tasks.log import Log, Source, Topics, refresh_all
+from task_assignor.runtime.tasks.offset_reset import first_offsets
 from task_assignor.runtime.topics.topic import FolderTopics
 from task_assignor.runtime.topology.topology import Topology
 from task_assignor.sdk import ConfigException, StreamsException
@@ -50,16 +52,24 @@ class FolderClaim:
         topology: what is computed.
         topics_at: where its topics are.
         topics: its source topics, by name.
+        reset: `auto.offset.reset`.
     """
 
     def __init__(
-        self, application_id: str, layout: RunLayout, topology: Topology, topics_at: Topics, topics: Mapping[str, Log]
+        self,
+        application_id: str,
+        layout: RunLayout,
+        topology: Topology,
+        topics_at: Topics,
+        topics: Mapping[str, Source],
+        reset: str | None = None,
     ) -> None:
         self._application_id = application_id
         self._layout = layout
         self._topology = topology
         self._topics_at = topics_at
         self._topics = topics
+        self._reset = reset
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -153,8 +163,9 @@ class FolderClaim:
         # Of runs that were killed as they began.
         storage.delete_unfinished([APPLICATION])
         # Runs that began with topics of Kafka did not note it once.
-        starts = found.starts or self._starts()
-        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs, starts=starts)
+        starts = found.starts or self._starts(None)
+        known = {"run_id": found.run_id, "outputs": before.outputs, "starts": starts, "reset": found.reset}
+        now = msgspec.structs.replace(description, **known)
         now = now.with_outputs(committed)
         if now != found:
             storage.put(APPLICATION, as_document(now))
@@ -181,7 +192,9 @@ class FolderClaim:
         return msgspec.structs.replace(run.with_outputs(given), identity=identity)
 
     def _beginning(self, run: RunDescription, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
-        return msgspec.structs.replace(run.with_outputs(outputs), starts=self._starts())
+        return msgspec.structs.replace(
+            run.with_outputs(outputs), starts=self._starts(self._reset), reset=self._reset or ""
+        )
 
     def _nothing_is_committed(self) -> bool:
         """Whether the run has not got to its first batch, as one whose processor raises at once, and nobody else can have it."""
@@ -232,11 +245,22 @@ class FolderClaim:
                 return run
         return msgspec.structs.replace(run, identity={**run.identity, PLACE: IN_TOPICS})
 
-    def _starts(self) -> dict[str, tuple[int, ...]]:
+    def _starts(self, reset: str | None) -> dict[str, tuple[int, ...]]:
         """Where a new run begins: what is deleted of that before it is read is missed, though no batch says where its task was."""
-        for topic in self._topics.values():
-            topic.refresh()
-        return {name: tuple(topic.start_offsets()) for name, topic in self._topics.items()}
+        refresh_all(self._topics.values())
+        tables = {name for found in self._topology.processor_topologies for name in found.read_as_tables}
+        now_ms = round(time.time() * 1_000)
+        starts = {
+            name: first_offsets(topic, None if name in tables else reset, now_ms)
+            for name, topic in self._topics.items()
+        }
+        # It may have processed something, though its folder does not know: what has come since is not passed over.
+        counts = {name: topic.spec.partitions for name, topic in self._topics.items()}
+        known = self._topics_at.committed_offsets(self._application_id, self._topology, counts)
+        return {
+            name: tuple(min(offset, known.get((name, partition), offset)) for partition, offset in enumerate(found))
+            for name, found in starts.items()
+        }
 
     def _output_schemas(self) -> dict[str, pa.Schema | None]:
         """Output -> its columns; None: those of the rows that come."""

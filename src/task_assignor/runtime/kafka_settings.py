@@ -8,10 +8,11 @@ import attrs
 
 from task_assignor.runtime.options import RuntimeOptions
 from task_assignor.sdk import ConfigException, StreamsConfig
-from task_assignor.sdk.config_keys import MAIN_CONSUMER_PREFIXES, OTHER_KAFKA_KEYS, numbers_given
+from task_assignor.sdk.config_keys import MAIN_CONSUMER_PREFIXES, OTHER_KAFKA_KEYS, values_given
 from task_assignor.sdk.once import name_once
 
 _OPTIONS: Final = {
+    "auto.offset.reset": "auto_offset_reset",
     "session.timeout.ms": "session_timeout_ms",
     "heartbeat.interval.ms": "heartbeat_interval_ms",
     "max.poll.interval.ms": "max_poll_interval_ms",
@@ -31,7 +32,7 @@ _FULFILLED: Final = frozenset({"processing.guarantee"})
 
 
 def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptions:
-    """The options with the times that the settings give in Kafka's keys.
+    """The options with what the settings give in Kafka's keys.
 
     Raises:
         ConfigException: an option and its setting differ, or a value is not allowed.
@@ -39,7 +40,7 @@ def options_with(config: StreamsConfig, options: RuntimeOptions) -> RuntimeOptio
     given: dict[str, Any] = {}
     for key, name in _OPTIONS.items():
         prefixes = () if key in _OF_TASKS else MAIN_CONSUMER_PREFIXES
-        for spelling, value in numbers_given(key, config.originals, prefixes):
+        for spelling, value in values_given(key, config.originals, prefixes):
             default = getattr(RuntimeOptions(), name)
             if getattr(options, name) not in (default, value):
                 raise ConfigException(

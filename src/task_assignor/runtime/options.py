@@ -9,6 +9,7 @@ import attrs
 
 from task_assignor.sdk import ConfigException
 from task_assignor.sdk.checks import check_choice
+from task_assignor.sdk.config_keys import OFFSET_RESET_RULE, by_duration_ms
 from task_assignor.sdk.integers import INT32_MAX, INT64_MAX
 from task_assignor.sdk.text import shown
 
@@ -53,6 +54,14 @@ def _host(instance: object, attribute: attrs.Attribute[str | None], value: str |
         )
 
 
+def _offset_reset(instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
+    if value is not None and value not in ("earliest", "latest") and by_duration_ms(str(value)) is None:
+        raise ConfigException(
+            f"The {attribute.name} ({shown(value)}) of a {type(instance).__name__} must be {OFFSET_RESET_RULE}. Maybe leave it out "
+            "(None): a new application begins with the first rows, and a run ends where rows have gone."
+        )
+
+
 def _compression(instance: object, _: object, value: str | None) -> None:
     check_choice("The compression", value, (None, "lz4", "zstd"), ConfigException, f"of a {type(instance).__name__}")
 
@@ -62,6 +71,11 @@ class RuntimeOptions:
     """Settings of the runtime itself; those of Kafka Streams are in `StreamsConfig`.
 
     Args:
+        auto_offset_reset: where a new application begins to read its sources (`auto.offset.reset`, KIP-1106): "earliest", with the first
+            rows that are there; "latest", with those that come from now on; "by_duration:PT24H", with the first that is not older,
+            by its time, in Kafka by the record's. Tables are read from their beginning all the same. With any of these a run goes on
+            with the first rows that are there where retention, or who else deletes rows, has taken some that were not read
+            yet; it warns, and counts them. None: earliest, and such a run ends with an error.
         max_batch_rows: a micro-batch of a task takes at most so many rows of each source partition.
         max_task_idle_ms: in a run that goes on (`until`), a task that has rows of some of its sources waits so long for
             rows of the others before it goes on in the order of time (`max.task.idle.ms`). 0: only for what is known to be
@@ -111,6 +125,7 @@ class RuntimeOptions:
         advertised_host: address that clients connect to; None: the same.
     """
 
+    auto_offset_reset: str | None = attrs.field(default=None, validator=_offset_reset)
     max_batch_rows: int = attrs.field(default=100_000, validator=positive)
     max_task_idle_ms: int = attrs.field(default=0, validator=_not_below_minus_one)
     source_poll_interval_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(_waited))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -27,11 +27,30 @@ RACK_AWARE_ASSIGNMENT_TAGS: Final = "rack.aware.assignment.tags"
 # As Kafka reads it (`Utils.getHost`), but for longer ones than its leader can tell the members of a group: none of them would be told anything.
 _HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+\-.]*://)?\[?([0-9A-Za-z\-._%:]{1,65535})\]?:([0-9]{1,10})")
 
+OFFSET_RESET_RULE: Final = "earliest, latest, or by_duration: with days, hours, minutes and whole seconds as ISO 8601 has them, such as by_duration:PT24H"
+_BY_DURATION: Final = re.compile(
+    r"by_duration:P(?!$)(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})S)?)?"
+)
+_SECONDS: Final = (86_400, 3_600, 60, 1)
+
 
 def parse_host_info(text: str) -> HostInfo | None:
     """The host and port in `host:port` or `[IPv6 address]:port`, whatever protocol is before it; None if it is neither."""
     match = _HOST_AND_PORT.fullmatch(text)
     return None if match is None or int(match[2]) > INT32_MAX else HostInfo(match[1], int(match[2]))
+
+
+def by_duration_ms(reset: str) -> int | None:
+    """How long before now an `auto.offset.reset` by a duration begins, ms; None: it is none of those, or has years, months or fractions."""
+    found = _BY_DURATION.fullmatch(reset)
+    return (
+        None if found is None else 1_000 * sum(int(n or 0) * s for n, s in zip(found.groups(), _SECONDS, strict=True))
+    )
+
+
+def _offset_reset(value: object) -> str | None:
+    is_one = value in ("earliest", "latest", "none") or by_duration_ms(str(value)) is not None
+    return None if is_one else OFFSET_RESET_RULE
 
 
 def _server(value: object) -> str | None:
@@ -66,6 +85,13 @@ _OTHERS: Final = (
         default="",
         validator=_server,
         doc="`host:port` where this client answers queries; empty: nowhere.",
+    ),
+    ConfigKey(
+        name="auto.offset.reset",
+        type="string",
+        default=None,
+        validator=_offset_reset,
+        doc="Where an application begins to read its sources, and whether a run goes on where rows have been deleted (KIP-1106): `earliest`, `latest` or `by_duration:PT24H`; not set: `RuntimeOptions` decide.",
     ),
     ConfigKey(
         name="client.rack",
@@ -144,13 +170,13 @@ MAIN_CONSUMER_PREFIXES: Final = ("main.consumer.", "consumer.")
 """A key with one of these is about the consumer that processes; the first wins, as in Kafka, and any over the plain key."""
 
 
-def numbers_given(
+def values_given(
     key: str, given: Mapping[str, object], prefixes: Sequence[str] = MAIN_CONSUMER_PREFIXES
-) -> Iterator[tuple[str, int]]:
+) -> Iterator[tuple[str, Any]]:
     """What settings say about the consumer that processes, each with the key it is given by; the one that counts is first.
 
     Args:
-        key: one of the known keys that are numbers, without a prefix.
+        key: one of the known keys that have no default, without a prefix.
         given: the settings.
         prefixes: it may have these.
 
@@ -160,7 +186,7 @@ def numbers_given(
     for prefix in (*prefixes, ""):
         # Read as the plain key would be.
         value = given_value(attrs.evolve(KNOWN_KEYS[key], name=prefix + key), given)
-        if isinstance(value, int):
+        if value is not None:
             yield prefix + key, value
 
 

@@ -17,9 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from task_assignor.kafka.topics import KafkaTopic, KafkaTopics
 from task_assignor.kafka.topics.committed import RecordsLostException
-from task_assignor.kafka.topics.reader import RecordsGoneException
 from task_assignor.runtime import StreamsApplication, SubTopology, Topology, committed_offsets
-from task_assignor.runtime.errors import CorruptLogException, TopicException
+from task_assignor.runtime.errors import CorruptLogException, RowsGoneException, TopicException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import Unique, make_topics, missing
 from tests.kafka.jars import KafkaUnavailableError
@@ -54,8 +53,8 @@ def test_what_retention_took_is_told(kafka_cluster: KafkaCluster, unique: Unique
     log = KafkaTopics({"bootstrap.servers": servers}, [stream_topic(name)]).open(name)
     assert log.start_offsets() == [40]
     assert log.fetch(0, 40, 100).rows.num_rows == 60
-    gone = rf"{name}, partition 0, has no offset 10 any more\. Maybe its retention .* with a new run_dir, and where outputs"
-    with pytest.raises(RecordsGoneException, match=gone):
+    gone = rf"{name}, partition 0, has no offset 10 any more\. Its retention .* auto.offset.reset=earliest; .* a new run_dir"
+    with pytest.raises(RowsGoneException, match=gone):
         log.fetch(0, 10, 100)
     assert log.fetch(0, 50, 60).rows.num_rows == 10, "others can be read"
 
@@ -136,7 +135,7 @@ def test_what_somebody_removed_from_a_repartition_topic_is_not_told_as_if_it_wer
     log = application._topics_at.open_repartition(groups.application_id, application._topology, "by-key")
     assert log is not None
     assert len(ends) == PARTITIONS
-    with pytest.raises(RecordsGoneException, match=rf"{name}, partition 0, has no offset 0 any more\. Nobody but"):
+    with pytest.raises(RowsGoneException, match=rf"{name}, partition 0, has no offset 0 any more\. Nobody but"):
         log.fetch(0, 0, ends[0])
 
 

@@ -10,8 +10,8 @@ from task_assignor.kafka.topics.changelogs import ChangelogCodec, Record, of_thi
 from task_assignor.kafka.topics.committed import Committed
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.offsets import first_offset
-from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone
-from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.kafka.topics.reader import RecordReader, records_gone
+from task_assignor.runtime.errors import CorruptLogException, RowsGoneException
 from task_assignor.runtime.machines.records import FileRef
 from task_assignor.runtime.stores.task_state import FROM_THE_BEGINNING
 from task_assignor.runtime.tasks.results import TaskResults
@@ -89,13 +89,13 @@ class ChangelogReader:
         """Those between two offsets that have not been removed because they had expired, some at a time, and where those begin.
 
         Raises:
-            RecordsGoneException: others have been removed, too.
+            RowsGoneException: others have been removed, too.
         """
         begin = min(max(start, self._first[store]), end)
         while True:
             try:
                 found, reached = self._reader.read_some(topic, self._partition, begin, end, is_part_enough=True)
-            except RecordsGoneException:
+            except RowsGoneException:
                 first, last = first_offset(self._connection, topic, self._partition), self._last()
                 needed = first if last is None else last.windows.get(store, (0, None))[0]
                 if first <= begin or first > needed or store not in self._windows:

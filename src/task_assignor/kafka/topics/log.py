@@ -14,12 +14,18 @@ from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.epochs import EpochsRead, RecordSeal
 from task_assignor.kafka.topics.keys import read_keys
-from task_assignor.kafka.topics.offsets import ends_of, first_offsets, high_watermarks, stable_offsets
-from task_assignor.kafka.topics.reader import RecordReader, RecordsGoneException, records_gone, records_lost
+from task_assignor.kafka.topics.offsets import (
+    ends_of,
+    first_offsets,
+    high_watermarks,
+    offsets_for_time,
+    stable_offsets,
+)
+from task_assignor.kafka.topics.reader import RecordReader, records_gone, records_lost
 from task_assignor.kafka.topics.serdes import SerializationException, to_times
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
 from task_assignor.runtime.blame import text_with_line
-from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.errors import CorruptLogException, RowsGoneException
 from task_assignor.runtime.topics.fetched import Fetched, Unreadable
 from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.sdk.logs import logger_of
@@ -149,6 +155,11 @@ class KafkaLog:
         """The first offset of every partition that is still there."""
         return first_offsets(self._connection, self._topic.name, range(self.spec.partitions))
 
+    def offsets_for_time(self, time_ms: int) -> Sequence[int]:
+        """Per partition the offset of the first record that is not older by its own time, or the end."""
+        known = offsets_for_time(self._connection, self._topic.name, range(self.spec.partitions), time_ms)
+        return [end if found is None else min(found, end) for found, end in zip(known, self.end_offsets(), strict=True)]
+
     def end_offsets(self) -> Sequence[int]:
         """Per partition the offset up to which all transactions are over (the last stable offset), as of the last `refresh`.
 
@@ -196,7 +207,8 @@ class KafkaLog:
         """The rows of the committed records with these offsets, and those of which there are none.
 
         Raises:
-            CorruptLogException: they are not there any more, the topic's serde does not say which of them it cannot read, or it is
+            RowsGoneException: they are not there any more.
+            CorruptLogException: the topic's serde does not say which of them it cannot read, or it is
                 one that the application itself has written.
             TopicException: the topic is gone, or was created anew: that is looked at now and then.
             KafkaClusterException: brokers do not answer for too long.
@@ -206,7 +218,7 @@ class KafkaLog:
         wait_s = None if is_too_long else self._wait_s
         try:
             records, reached = self._reader.read_some(self._topic.name, partition, start, end, wait_s, limit=limit)
-        except RecordsGoneException as error:
+        except RowsGoneException as error:
             raise records_gone(self._topic.name, partition, error.offset, is_own=self._is_own) from None
         if reached >= end:
             self._hidden.pop(partition, None)

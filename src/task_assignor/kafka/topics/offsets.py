@@ -67,6 +67,22 @@ def first_offsets(connection: Connection, topic: str, partitions: Sequence[int])
     )
 
 
+def offsets_for_time(connection: Connection, topic: str, partitions: Sequence[int], time_ms: int) -> list[int | None]:
+    """The first offset of partitions whose record is not older than a time, ms since 1970; None: all are.
+
+    Raises:
+        KafkaClusterException: there is no answer, or a refusal.
+    """
+    asked = {TopicPartition(topic, partition): OffsetSpec.for_timestamp(time_ms) for partition in partitions}
+
+    def look(timeout: float) -> list[int | None]:
+        futures = connection.admin.list_offsets(asked, isolation_level=_COMMITTED, request_timeout=timeout)
+        found = {each.partition: result.offset for each, result in answers(futures, timeout).items()}
+        return [None if found[partition] < 0 else found[partition] for partition in partitions]
+
+    return connection.ask(f"read the offsets of the topic {topic} at a time", look)
+
+
 def high_watermarks(connection: Connection, topic: str, partitions: Sequence[int]) -> list[int]:
     """The offset up to which partitions have records, whether their transactions are over or not.
 

@@ -23,7 +23,7 @@ from task_assignor.kafka.topics.committed import RecordsLostException
 from task_assignor.kafka.topics.connection import Connection, is_passing, text_of
 from task_assignor.kafka.topics.epochs import epoch_of
 from task_assignor.kafka.topics.offsets import why_not_reached
-from task_assignor.runtime.errors import CorruptLogException
+from task_assignor.runtime.errors import RowsGoneException
 
 _AT_ONCE: Final = 2_000
 _POLL_S: Final = 0.1
@@ -46,10 +46,6 @@ _MOST_BYTES: Final = 2**31 - 1
 _NO_SUCH_OFFSET: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 _IS_CUT: Final = "Partition log truncat"
 """So librdkafka begins to tell that a leader has other records than those that came (KIP-320); it has no code for that."""
-
-
-class RecordsGoneException(CorruptLogException):
-    """A partition does not have records any more that it once had."""
 
 
 @attrs.define(eq=False)
@@ -92,7 +88,7 @@ class RecordReader:
         """The committed records `start` (inclusive) to `end` (exclusive), in the order of their offsets.
 
         Raises:
-            RecordsGoneException: the partition has no such records any more.
+            RowsGoneException: the partition has no such records any more.
             RecordsLostException: nor those that were read before them, though others in their place.
             KafkaClusterException: brokers do not answer for too long.
         """
@@ -124,7 +120,7 @@ class RecordReader:
             The records, and the offset where to read on.
 
         Raises:
-            RecordsGoneException: the partition has no such records any more.
+            RowsGoneException: the partition has no such records any more.
             RecordsLostException: nor those that were read before them, though others in their place.
             KafkaClusterException: brokers do not answer for too long.
         """
@@ -179,7 +175,7 @@ class RecordReader:
     def _epoch_of(self, topic: str, partition: int, offset: int) -> int | None:
         try:
             found = self.read(topic, partition, offset, offset + 1)
-        except RecordsGoneException:
+        except RowsGoneException:
             return None
         with self._lock:
             self._let_go(topic, partition)
@@ -303,17 +299,18 @@ class RecordReader:
         return found * max(1.0, len(self._streams) / _FULL)
 
 
-def records_gone(topic: str, partition: int, offset: int, *, is_own: bool = False) -> RecordsGoneException:
+def records_gone(topic: str, partition: int, offset: int, *, is_own: bool = False) -> RowsGoneException:
     """The error for an offset that a partition does not have any more, of a source or of a topic of the application's own."""
     advice = (
         "Nobody but the application removes records there, and it only those that it does not need. Maybe somebody else has "
         "(kafka-delete-records), or gave the topic another cleanup.policy or retention, which the next run names as it begins. What the "
         "application knows is not whole any more; to compute it anew, run it under another application.id with a new run_dir."
         if is_own
-        else "Maybe its retention took the records away before they were processed, or the topic was written anew. To go on with what is "
-        "there, run the application with a new run_dir, and where outputs are topics of Kafka under another application.id."
+        else "Its retention took the records away before they were processed, or somebody has (kafka-delete-records). A run goes on without "
+        "them, and counts them, with auto.offset.reset=earliest; to compute everything anew of what is there, give it a new run_dir, and "
+        "where outputs are topics of Kafka another application.id."
     )
-    return RecordsGoneException(
+    return RowsGoneException(
         f"The topic {topic}, partition {partition}, has no offset {offset} any more. {advice}", topic, partition, offset
     )
 

@@ -34,7 +34,7 @@ from task_assignor.kafka.topics.creation import check_group, check_names, check_
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.log import KafkaLog
 from task_assignor.kafka.topics.membership import Membership
-from task_assignor.kafka.topics.offsets import high_watermarks
+from task_assignor.kafka.topics.offsets import committed_offsets, high_watermarks
 from task_assignor.kafka.topics.output_records import check_columns
 from task_assignor.kafka.topics.reader import RecordReader
 from task_assignor.kafka.topics.rights import INTERNAL, OUTPUT, SOURCE, check_rights
@@ -352,6 +352,20 @@ class KafkaTopics:
             # One broker after the other hears of those that were just created.
             self._partitions_of(connection, name, if_absent="wait" if name in create else "fail")
         self._check_kept(connection, application_id, topology, tasks)
+
+    def committed_offsets(
+        self, application_id: str, topology: Topology, partitions: Mapping[str, int]
+    ) -> dict[tuple[str, int], int]:
+        """What the application's group has committed of its sources, if results go into topics.
+
+        Raises:
+            KafkaClusterException: the cluster does not answer, or refuses.
+        """
+        if not self._outputs(topology):
+            return {}
+        places = [(name, partition) for name, count in partitions.items() for partition in range(count)]
+        found = committed_offsets(self._clients().connection, application_id, places)
+        return {place: offset for place, (offset, _) in found.items()}
 
     def permits(self, application_id: str, topology: Topology) -> Membership | None:
         """The membership in the application's group, if results go into topics."""

@@ -44,6 +44,7 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
         topics_root: where its topics are.
         outputs: output -> its columns as a serialised Arrow schema in base64; None: those of the rows that come.
         starts: source topic -> per partition the offset at which it began; absent: of what it has not read it takes what is there.
+        reset: the `auto.offset.reset` by which they were found; "": it was not set.
     """
 
     application_id: str
@@ -52,6 +53,7 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
     topics_root: str
     outputs: Mapping[str, str | None]
     starts: Mapping[str, tuple[int, ...]] = {}
+    reset: str = ""
 
     @property
     def are_topics_files(self) -> bool:

@@ -28,6 +28,7 @@ from task_assignor.runtime.storage import BackgroundWriter, Data
 from task_assignor.runtime.storage.disk import warn
 from task_assignor.runtime.stores.memory import StoreMemory
 from task_assignor.runtime.tasks.log import Log
+from task_assignor.runtime.tasks.offset_reset import with_reset
 from task_assignor.runtime.tasks.repartition import RepartitionLog
 from task_assignor.runtime.tasks.state_directory import delete_state, local_positions, positions_on_disk
 from task_assignor.runtime.tasks.task import (
@@ -129,7 +130,10 @@ def environment_of(
         TopicException: a topic cannot be opened.
     """
     topics: dict[str, Log] = {
-        topic: bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic), bootstrap.columns.get(topic))
+        topic: with_reset(
+            bootstrap.topics.open(topic, bootstrap.topic_ids.get(topic), bootstrap.columns.get(topic)),
+            bootstrap.options.auto_offset_reset,
+        )
         for topic in bootstrap.topology.sources
     }
     specs = bootstrap.topology.specs({name: topic.spec for name, topic in topics.items()})

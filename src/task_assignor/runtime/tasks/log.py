@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
 from task_assignor.runtime.tasks.results import Permits, Results
@@ -75,7 +75,22 @@ class Log(Protocol):
             limit: rows up to there may be given, too, if they are at hand by now.
 
         Raises:
+            RowsGoneException: they have been deleted, as by retention.
             CorruptLogException: they are not there, or are not what was written.
+        """
+
+
+class Source(Log, Protocol):
+    """A log that others write."""
+
+    def offsets_for_time(self, time_ms: int) -> Sequence[int]:
+        """Per partition the offset of the first row that is not older, or the end.
+
+        Args:
+            time_ms: the time, ms since 1970.
+
+        Raises:
+            TopicException: its rows have no times.
         """
 
 
@@ -106,7 +121,7 @@ class Topics(Protocol):
     def poll_interval_ms(self) -> int:
         """How often it is looked there whether a topic has grown (`source_poll_interval_ms`), unless somebody says it."""
 
-    def open(self, name: str, expected_id: str | None = None, columns: Collection[str] | None = None) -> Log:
+    def open(self, name: str, expected_id: str | None = None, columns: Collection[str] | None = None) -> Source:
         """The topic of that name, as it is now.
 
         Args:
@@ -153,6 +168,20 @@ class Topics(Protocol):
 
         Raises:
             StreamsException: one is not what it should be.
+        """
+
+    def committed_offsets(
+        self, application_id: str, topology: Topology, partitions: Mapping[str, int]
+    ) -> Mapping[tuple[str, int], int]:
+        """Where an application goes on of which its folder knows nothing.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            partitions: source topic -> how many it has.
+
+        Returns:
+            (topic, partition) -> offset; absent: where it begins.
         """
 
     def permits(self, application_id: str, topology: Topology) -> Permits | None:

@@ -272,6 +272,8 @@ class StreamTask:
             self._state.keep()
             try:
                 outputs, counters = self._processors.run(order, batch)
+                if batch.lost:
+                    counters["lost_records"] = counters.get("lost_records", 0) + batch.lost
                 step("its results are written")
                 changes = self._drain_changes()
                 stream_time = self._processors.stream_time

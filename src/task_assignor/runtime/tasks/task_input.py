@@ -70,6 +70,7 @@ class TaskInput:
         is_short: of a source there are rows that cannot be read yet.
         times: source topic that many tasks write -> (N + 1,) up to which time all of these have come at each row, and after the batch.
         unreadable: source topic -> its records in the batch of which there are no rows.
+        lost: so many offsets had been deleted before they were read.
     """
 
     rows: Mapping[str, pa.Table]
@@ -81,6 +82,7 @@ class TaskInput:
     is_short: bool = False
     times: Mapping[str, Int64Array] = MappingProxyType({})
     unreadable: Mapping[str, Sequence[Unreadable]] = MappingProxyType({})
+    lost: int = 0
 
     @classmethod
     def read(
@@ -141,6 +143,7 @@ class TaskInput:
                 for topic, found in fetched.items()
                 if found.unreadable
             },
+            lost=sum(found.lost for found in fetched.values()),
         )
 
     @property

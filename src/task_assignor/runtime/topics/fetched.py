@@ -38,12 +38,14 @@ class Fetched:
         end: where to read on after all of them, if that is not where what was asked for ends: the rest cannot be read yet, or more
             was at hand. None: it is.
         unreadable: records between them of which there are no rows, in the order of their offsets.
+        lost: so many offsets at the beginning have been deleted before they were read.
     """
 
     rows: pa.Table
     offsets: RowOffsets
     end: int | None = None
     unreadable: Sequence[Unreadable] = ()
+    lost: int = 0
 
     def offset_after(self, count: int, end: int) -> int:
         """Where to read on after the first rows.

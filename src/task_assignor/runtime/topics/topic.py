@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Final, Self
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from task_assignor.runtime.arrow.dictionaries import reencoded
 from task_assignor.runtime.arrow.frames import fitted, no_rows
-from task_assignor.runtime.errors import CorruptLogException, TopicException
+from task_assignor.runtime.arrow.times import times_of
+from task_assignor.runtime.errors import CorruptLogException, RowsGoneException, TopicException
 from task_assignor.runtime.storage import Storage, check_size, open_arrow, storage_at
 from task_assignor.runtime.storage.disk import disk_errors
 from task_assignor.runtime.topics.fetched import Fetched
@@ -155,6 +157,27 @@ class Topic:
         """The first offset of every partition that can be read: the rows before are deleted (`delete_records`)."""
         return list(self._version.starts)
 
+    def offsets_for_time(self, time_ms: int) -> list[int]:
+        """Per partition the offset of the first row that is not older than a time (ms since 1970), or the end.
+
+        Raises:
+            TopicException: it has no timestamp column.
+        """
+        if self.spec.timestamp is None:
+            raise TopicException(
+                f"Topic {self.spec.name} has no timestamp column, so nobody knows where a time begins in it."
+            )
+        return [self._offset_for_time(partition, time_ms) for partition in range(self.spec.partitions)]
+
+    def _offset_for_time(self, partition: int, time_ms: int) -> int:
+        base = self._version.starts[partition]
+        for table in self._slices(partition, base, self._version.ends[partition]):
+            reached = np.flatnonzero(times_of(table, self.spec.timestamp) >= time_ms)
+            if len(reached):
+                return base + int(reached[0])
+            base += table.num_rows
+        return base
+
     def end_offset(self, partition: int) -> int:
         """The offset after the last row of the partition."""
         self._check_partition(partition)
@@ -220,13 +243,18 @@ class Topic:
         """Make sure that no rows of a partition from `start` on are deleted.
 
         Raises:
-            TopicException: some are.
+            RowsGoneException: some are.
         """
         first = self._version.starts[partition]
         if start < first:
-            raise TopicException(
+            raise RowsGoneException(
                 f"Topic {self.spec.name}, partition {partition}: the rows from offset {start} to {first - 1} are wanted, but they "
-                "were deleted (delete_records). Maybe restore the topic from a copy; what is new may begin at a later offset."
+                "were deleted (delete_records). Maybe restore the topic from a copy; what is new may begin at a later offset. A run goes "
+                "on without them, and counts them, with auto.offset.reset=earliest.",
+                self.spec.name,
+                partition,
+                start,
+                self.address,
             )
 
     def tell_of_hidden(self) -> None:
@@ -467,6 +495,10 @@ class FolderTopics:
     def open(self, name: str, expected_id: str | None = None, columns: Collection[str] | None = None) -> Topic:
         """The topic of that name: `Topic.open`."""
         return Topic.open(self.address, name, expected_id, columns)
+
+    def committed_offsets(self, *_: object) -> dict[tuple[str, int], int]:
+        """None: what is committed is in the folder of the run."""
+        return {}
 
     def open_repartition(
         self,

@@ -37,6 +37,11 @@ from task_assignor.sdk import StreamsException, TaskId, TaskInfo
 from task_assignor.sdk.text import shown
 
 
+def _tables_of(sub: SubTopology) -> tuple[str, ...]:
+    """The sources that a ready-made processor has as tables; a processor of a user's may have anything of that name."""
+    return getattr(sub.processor, "tables", ()) if is_ready_made(sub.processor) else ()
+
+
 @attrs.frozen
 class ProcessorTopology:
     """What the tasks of one number compute: a sub-topology, or several that read a topic together (Kafka's name for it).
@@ -133,6 +138,11 @@ class ProcessorTopology:
     def tables(self) -> tuple[str, ...]:
         """Names of those that are read to their end first."""
         return self.topics_of(table for node in self.nodes for table in node.tables)
+
+    @property
+    def read_as_tables(self) -> tuple[str, ...]:
+        """Names of those of which each key's latest row counts: these, and what ready-made processors have as tables."""
+        return self.topics_of(table for node in self.nodes for table in (*node.tables, *_tables_of(node)))
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
@@ -303,8 +313,7 @@ class Topology:
                     f"Nothing reads the derived stream {name!r}. Maybe name it as a source, or leave it out."
                 )
         for sub in self.sub_topologies:
-            # A processor of a user's may have anything of that name.
-            tables = getattr(sub.processor, "tables", ()) if is_ready_made(sub.processor) else ()
+            tables = _tables_of(sub)
             for name in (*sub.tables, *tables):
                 if name in forwarded or (name in found and found[name].root in forwarded):
                     raise TopologyException(

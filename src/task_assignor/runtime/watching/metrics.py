@@ -75,6 +75,7 @@ METRICS: Final = (
     Metric("records-lag-max", "gauge", "The largest of these."),
     Metric("records-lag-sum", "gauge", "All of these together."),
     Metric("dropped-records-total", "counter", "Records that were left out: bad or late ones."),
+    Metric("lost-records-total", "counter", "Offsets that had been deleted before they were read (auto.offset.reset)."),
     Metric("late-records-total", "counter", "Records that were left out because they came too late."),
     Metric("processor-counter-total", "counter", "What processors counted with TaskContext.count.", "counter"),
     Metric("active-tasks", "gauge", "Active tasks.", "client"),
@@ -285,6 +286,7 @@ class Metrics:
         values["records-out-total"][""] += event.rows_out
         late = event.counters.get("late", 0)
         values["late-records-total"][""] += late
+        values["lost-records-total"][""] += event.counters.get("lost_records", 0)
         values["dropped-records-total"][""] += late + event.counters.get("bad_records", 0)
         for name, number in event.counters.items():
             values["processor-counter-total"][name] += number

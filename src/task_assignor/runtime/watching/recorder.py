@@ -68,6 +68,7 @@ class RunResult:
         batches_found: batches among them whose results were in Kafka already, as where the folder of the run was lost.
         rows_found: rows of `rows_in` that these are made of; what was written for them is not in `rows_out`.
         outputs_in: where the outputs are; "": in `run_dir`.
+        lost_records: offsets of `rows_in` that had been deleted before they were read (`auto.offset.reset`).
     """
 
     application_id: str
@@ -88,6 +89,7 @@ class RunResult:
     batches_found: int = 0
     rows_found: int = 0
     outputs_in: str = ""
+    lost_records: int = 0
 
     def __str__(self) -> str:
         rebalances, lost_clients, answers = (
@@ -101,6 +103,8 @@ class RunResult:
             stopped = f"No rows were new (a processor that was changed sees those of before {anew} only). "
         kinds = ((self.bad_records, "bad record"), (self.late_records, "late record"))
         left_out = "".join(f", {counted(number, kind)} left out" for number, kind in kinds if number)
+        if self.lost_records:
+            left_out += f", {counted(self.lost_records, 'offset')} gone before they were read"
         found = ""
         if self.batches_found:
             found = (
@@ -153,6 +157,7 @@ class Recorder:
         self.batches = 0
         self.bad_records = 0
         self.late_records = 0
+        self.lost_records = 0
         self.batches_found = 0
         self.rows_found = 0
         self.stopped = ""
@@ -170,6 +175,7 @@ class Recorder:
                 self.batches += len(event.batches)
                 self.bad_records += event.counters.get("bad_records", 0)
                 self.late_records += event.counters.get("late", 0)
+                self.lost_records += event.counters.get("lost_records", 0)
                 self.batches_found += len(event.found)
                 self.rows_found += sum(event.found.values())
             case RunStopping():
@@ -253,4 +259,5 @@ class Recorder:
             self.batches_found,
             self.rows_found,
             outputs_in,
+            self.lost_records,
         )
