@@ -89,6 +89,18 @@ def test_a_source_gives_what_is_left_and_says_what_is_not(
         topic.check([10])
 
 
+def test_who_has_passed_over_rows_that_nobody_else_has_seen_is_not_taken_for_one_that_has_read_others(
+    tmp_path: Path,
+) -> None:
+    """A run that ends by itself looks at what it has read as it was when it began."""
+    seen = ResetSource(write_topic(tmp_path, "t", stream(200, 5, 1), partitions=1, key=["key"], segment_rows=50))
+    append_topic(tmp_path, "t", stream(20, 5, 1))
+    delete_records(tmp_path, "t", {0: 210})
+    read = ResetSource(Topic.open(tmp_path, "t"))
+    assert read.fetch(0, 10, 200).end == 210
+    seen.check([210], [read.seal_before(0, 210)])
+
+
 def test_what_is_missing_in_the_middle_is_no_deletion(tmp_path: Path) -> None:
     topic = write_topic(tmp_path, "t", stream(200, 5, 1), partitions=1, key=["key"], segment_rows=50)
     next(iter(sorted((tmp_path / "t" / "0").glob("*.arrow"))[1:])).unlink()

@@ -80,6 +80,9 @@ class ResetSource:
 
     def check(self, starts: Sequence[int], seals: Sequence[str] = ()) -> None:
         """Make sure that what is to be read is there, but for what has been deleted at the beginning."""
+        if any(start > end for start, end in zip(starts, self.end_offsets(), strict=True)):
+            # Who has passed over what has gone may be further than anybody here has seen yet.
+            self.refresh()
         try:
             self.given.check(starts, seals)
         except RowsGoneException:
