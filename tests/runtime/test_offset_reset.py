@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from task_assignor.runtime import (
+    BatchesCommitted,
+    RunEvent,
     RuntimeOptions,
     StreamsApplication,
     StreamTableJoin,
@@ -68,6 +71,40 @@ def test_a_run_goes_on_with_what_is_there_and_counts_what_has_gone(tmp_path: Pat
     assert _counted(tmp_path / "run") == ROWS + sum(left)
     again = _counting(tmp_path, None).run()
     assert (again.rows_in, again.lost_records) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_row_is_counted_or_lost_whenever_others_append_and_delete(tmp_path: Path, seed: int) -> None:
+    """While the run goes on, too: its tasks are at different places then, and what is read ahead is kept."""
+    chance = random.Random(seed)
+    _write(tmp_path, stream(300, 50, seed))
+    rows, lost, goes_on = 300, 0, False
+
+    def meddle(event: RunEvent | None = None) -> None:
+        nonlocal rows
+        if not isinstance(event, BatchesCommitted | None):
+            return
+        # Where nothing comes any more a run that goes on would wait for ever.
+        if event is None or goes_on or chance.random() < 0.5:
+            rows += (more := chance.randrange(1, 400))
+            append_topic(tmp_path / "topics", "left", stream(more, 50, chance.randrange(1_000)))
+        if chance.random() < 0.3:
+            topic = Topic.open(tmp_path / "topics", "left")
+            places = enumerate(zip(topic.start_offsets(), topic.end_offsets(), strict=True))
+            delete_records(tmp_path / "topics", "left", {part: chance.randint(*reach) for part, reach in places})
+        if event is not None and chance.random() < 0.2:
+            running.request_stop("enough")
+
+    for goes_on in (False, True, False, True):
+        running = _counting(tmp_path, "earliest")
+        lost += running.run(meddle, until="stopped" if goes_on else "available_now").lost_records
+        meddle()
+    ends = append_topic(tmp_path / "topics", "left", stream(100, 50, seed)).end_offsets()
+    delete_records(tmp_path / "topics", "left", {part: end - 1 for part, end in enumerate(ends)})
+    lost += (last := _counting(tmp_path, "earliest").run().lost_records)
+    rows += 100
+    assert last
+    assert _counted(tmp_path / "run") == rows - lost
 
 
 @pytest.mark.parametrize("gone", [120, 200])
