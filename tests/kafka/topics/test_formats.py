@@ -18,6 +18,7 @@ from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics
 from task_assignor.runtime import (
     DeadLetters,
     LocalProcessLauncher,
+    Output,
     Processor,
     StreamsApplication,
     SubTopology,
@@ -25,6 +26,7 @@ from task_assignor.runtime import (
     TaskContext,
     Topology,
 )
+from task_assignor.runtime.errors import TopicException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
 from tests.kafka.topics.records import PARTITIONS, records_of
@@ -109,6 +111,19 @@ def test_tables_whose_keys_are_json_are_joined_into_one_with_tombstones(
     copy = Topology(SubTopology("same", both, Same, outputs=same))
     run(servers, unique("copy"), tmp_path / "copy", copy, joined, KafkaTopic(same, **keyed))
     assert records_of(servers, same) == found
+
+
+def test_an_output_that_its_serde_cannot_write_is_refused_before_anything_begins(
+    kafka_cluster: KafkaCluster, unique: Unique, tmp_path: Path
+) -> None:
+    """Its declared columns were not held against the serde before there were rows: for dead letters that may be after weeks."""
+    servers, source, target = kafka_cluster.bootstrap_servers, unique("source"), unique("target")
+    make_topics(servers, source, target, partitions=1)
+    columns = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2))])
+    topology = Topology(SubTopology("same", source, Same, outputs=Output(target, columns)))
+    topics = [KafkaTopic(source, IDS, "id"), KafkaTopic(target, key="id")]
+    with pytest.raises(TopicException, match=f"The topic {target}: The column 'price' has type decimal"):
+        run(servers, unique("refused"), tmp_path / "run", topology, *topics)
 
 
 class Registry(BaseHTTPRequestHandler):
