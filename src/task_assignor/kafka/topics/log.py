@@ -289,7 +289,8 @@ class KafkaLog:
             raise SerializationException(f"{serde!r} made {shown(rows)}, which is no Table of PyArrow")
         if rows.num_rows != len(there) or rows.schema.names != schema.names:
             raise SerializationException(
-                f"{serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values"
+                f"{serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values, and must make one of each, "
+                f"of the columns {schema.names}"
             )
         if len(there) < len(given):
             places = np.full(len(given), -1)
