@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics
+from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, SerializationException
 from task_assignor.runtime import (
     DeadLetters,
     LocalProcessLauncher,
@@ -200,7 +200,9 @@ def test_the_avro_of_the_page_is_read_and_written(
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
     for number, (item, row_of) in enumerate(rows):
         (key,) = source.key_serde.serialize(pa.table({"item": [item]}))
-        (value,) = writers[number % 3].serialize(row_of)
+        writer = writers[number % 3]
+        fields_of = {field["name"] for field in writer.schema["fields"]}
+        (value,) = writer.serialize(row_of.select([name for name in row_of.column_names if name in fields_of]))
         producer.produce(prices, value, key, timestamp=START_MS + number)
         if number % 5 == 0:
             producer.produce(prices, None, key, timestamp=START_MS + 100 + number)
@@ -217,5 +219,7 @@ def test_the_avro_of_the_page_is_read_and_written(
         found[item] = next(iter(there.to_pylist(maps_as_pydicts="strict")), None)
     assert found == wanted
     errors = [json.loads(value or b"")["error"] for _, value in records_of(servers, letters)]
+    with pytest.raises(SerializationException, match=r"has no fields \['colour'\]"):
+        target.serde.serialize(rows[0][1].append_column("colour", pa.array(["red"])))
     assert len(errors) == 5
     assert all(error.startswith(f"cannot be read: it is no Avro of {prices}-value: ") for error in errors)

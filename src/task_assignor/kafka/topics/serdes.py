@@ -75,7 +75,7 @@ class Serde(Protocol):
     """Values of records to rows and back, or keys. It crosses to clients by pickle, and is used by several threads there."""
 
     def check(self, schema: pa.Schema) -> None:
-        """Hold the columns of a topic against what it can read and write.
+        """Hold the columns of a source, or of an output that declares them, against what it can read and write.
 
         Raises:
             SerializationException: it cannot read or write a column.
