@@ -166,6 +166,6 @@ def test_what_is_no_bytes_is_refused_before_it_is_written(name: str) -> None:
 
     more: dict[str, Any] = {name: Scalars()}
     with pytest.raises(
-        TopicException, match=r"'t' cannot be written: JsonSerde\(\) made <.*>, and must make bytes, or None"
+        TopicException, match=r"'t' cannot be written: Scalars\(\) made <.*>, and must make bytes, or None"
     ):
         records_of(pa.table({"k": ["a"], "n": [1]}), KafkaTopic("t", key="k", **more), 1, [])

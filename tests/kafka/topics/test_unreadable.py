@@ -229,9 +229,6 @@ class Makes(JsonSerde):
     def __init__(self, made: Any) -> None:
         self.made = made
 
-    def __repr__(self) -> str:
-        return "Makes()"
-
     def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> Any:
         if isinstance(self.made, Exception):
             raise self.made

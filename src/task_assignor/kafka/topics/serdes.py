@@ -124,7 +124,7 @@ class JsonSerde:
         return hash(JsonSerde)
 
     def __repr__(self) -> str:
-        return "JsonSerde()"
+        return f"{type(self).__name__}()"
 
     def check(self, schema: pa.Schema) -> None:
         """Hold the columns against what JSON can say."""
