@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from task_assignor.runtime import (
     SubTopology,
     TopicSpec,
     Topology,
+    TopologyException,
     pickle_bootstrap,
 )
 from task_assignor.runtime.blame import line_to_blame
@@ -61,3 +63,18 @@ def test_much_that_is_sent_is_told_once_with_what_it_is_for(
     assert told.startswith("Each client is sent 65 MB, most of it for the ")
     assert said in told
     assert "small" not in told
+
+
+def test_a_serde_that_cannot_be_sent_is_no_topology(tmp_path: Path) -> None:
+    """It said "The topology", and that init() is where to open what it holds; a serde has none."""
+    kafka = pytest.importorskip("task_assignor.kafka.topics")
+
+    class Asks(kafka.JsonSerde):  # type: ignore[misc, name-defined]
+        lock = threading.Lock()
+
+    topics = kafka.KafkaTopics({"bootstrap.servers": "nowhere:9092"}, [kafka.KafkaTopic("left", serde=Asks())])
+    with pytest.raises(
+        TopologyException,
+        match=r"^The topics_root, or a serde in it, cannot be sent .*lock.* a serde when it is first asked",
+    ):
+        pickle_bootstrap(attrs.evolve(_bootstrap(tmp_path), topics=topics))

@@ -229,9 +229,6 @@ class Makes(JsonSerde):
     def __init__(self, made: Any) -> None:
         self.made = made
 
-    def __repr__(self) -> str:
-        return "Makes()"
-
     def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> Any:
         if isinstance(self.made, Exception):
             raise self.made
@@ -249,6 +246,7 @@ class Makes(JsonSerde):
         (None, r"Makes\(\) made None, which is no Table of PyArrow"),
         ([{"key": 1}], r"Makes\(\) made \[\{'key': 1\}\], which is no Table of PyArrow"),
         (pa.table({"key": ["one"]}), r"Makes\(\) made columns of other types than the topic's: .*'one'"),
+        (pa.table({"other": [1]}), r"Makes\(\) made 1 rows of the columns \['other'\] .* of the columns \['key'\]"),
         (SerializationException("its index is none of theirs", 5), "its index is none of theirs"),
         (
             KeyError("colour"),

@@ -28,8 +28,11 @@ class KafkaTopic:
             record is written with it as its timestamp.
         serde: makes rows of values and values of rows.
         key_in: "value": the key columns are read from the value like others; "key": from the record's key. A record without
-            a value (a tombstone) then is a row that has nothing but its key, and the time of the record where that is read.
+            a value (a tombstone) then is a row that has nothing but its key, and the time of the record where that is read; and
+            a row of which nothing but nulls would be in the value is written as one.
         timestamp_in: "value": the timestamp column is read from the value like others; "record": it is the record's time.
+        key_serde: makes records' keys of the key columns, and with `key_in="key"` the key columns of records' keys; None: they are
+            in the bytes of Kafka's own serializers. A row whose key columns are all null is a record without a key.
 
     Raises:
         TopicException: something of it is not allowed.
@@ -42,14 +45,17 @@ class KafkaTopic:
     serde: Serde = attrs.field(factory=JsonSerde)
     key_in: Literal["value", "key"] = "value"
     timestamp_in: Literal["value", "record"] = "value"
+    key_serde: Serde | None = None
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
         check_key(self.name, self.key, self.timestamp)
-        if isinstance(self.serde, type) or not hasattr(self.serde, "deserialize"):
-            raise TopicException(
-                f"The serde ({shown(self.serde)}) of topic {self.name} must be a Serde, such as JsonSerde()."
-            )
+        for name, serde in (("serde", self.serde), ("key_serde", self.key_serde)):
+            is_given = serde is not None or name == "serde"
+            if is_given and (isinstance(serde, type) or not hasattr(serde, "deserialize")):
+                raise TopicException(
+                    f"The {name} ({shown(serde)}) of topic {self.name} must be a Serde, such as JsonSerde()."
+                )
         check_choice("The key_in", self.key_in, ("value", "key"), TopicException, f"of topic {self.name}")
         check_choice(
             "The timestamp_in", self.timestamp_in, ("value", "record"), TopicException, f"of topic {self.name}"
@@ -58,6 +64,10 @@ class KafkaTopic:
             raise TopicException(
                 f"With key_in='key' the topic {self.name} needs key columns: nothing is in the record's key. Maybe add key=…."
             )
+        if self.key_serde is not None and not self.key:
+            raise TopicException(
+                f"With a key_serde the topic {self.name} needs key columns: without any, records have no key. Maybe add key=…."
+            )
         if self.timestamp_in == "record" and self.timestamp is None:
             raise TopicException(
                 f"With timestamp_in='record' the topic {self.name} needs a timestamp column: nothing takes the record's time. "
@@ -65,11 +75,24 @@ class KafkaTopic:
             )
         if self.schema is not None:
             # Its rules are those of every topic.
-            spec = TopicSpec(self.name, 1, self.schema, self.key, self.timestamp)
-            try:
-                self.serde.check(self.in_value(spec.schema))
-            except SerializationException as error:
-                raise TopicException(f"The topic {self.name}: {error}") from None
+            self.check(TopicSpec(self.name, 1, self.schema, self.key, self.timestamp).schema)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Hold columns of rows against what the serdes can read and write.
+
+        Raises:
+            TopicException: one of them cannot.
+        """
+        try:
+            self.serde.check(self.in_value(schema))
+            if self.key_serde is not None:
+                self.key_serde.check(self.in_key(schema))
+        except SerializationException as error:
+            raise TopicException(f"The topic {self.name}: {error}") from None
+
+    def in_key(self, schema: pa.Schema) -> pa.Schema:
+        """Those of the columns that are in the key of a record."""
+        return pa.schema([schema.field(name) for name in self.key])
 
     def in_value(self, schema: pa.Schema) -> pa.Schema:
         """Those of the columns that are in the value of a record."""

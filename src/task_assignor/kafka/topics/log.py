@@ -22,7 +22,7 @@ from task_assignor.kafka.topics.offsets import (
     stable_offsets,
 )
 from task_assignor.kafka.topics.reader import RecordReader, records_gone, records_lost
-from task_assignor.kafka.topics.serdes import SerializationException, to_times
+from task_assignor.kafka.topics.serdes import Serde, SerializationException, to_times
 from task_assignor.kafka.topics.unreadable import rows_of_readable, text_of_record
 from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.errors import CorruptLogException, RowsGoneException
@@ -249,8 +249,7 @@ class KafkaLog:
         # A table without columns would have no rows.
         columns = self._in_values([record.value() for record in records]) if self._in_value.names else {}
         if self._topic.key_in == "key":
-            fields = [self.spec.schema.field(name) for name in self._topic.key]
-            columns.update(zip(self._topic.key, read_keys([record.key() for record in records], fields), strict=True))
+            columns.update(self._in_keys([record.key() for record in records]))
         if self._topic.is_timed_by_record:
             assert self._topic.timestamp is not None
             times = np.fromiter((record.timestamp()[1] for record in records), np.int64, len(records))
@@ -263,40 +262,54 @@ class KafkaLog:
                 raise SerializationException(
                     f"it has no {field.name!r}, which the topic's schema says is never null", absent
                 )
-        try:
-            return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
-        except pa.ArrowException as error:
-            raise SerializationException(
-                f"{self._topic.serde!r} made columns of other types than the topic's: {error}"
-            ) from None
+        return pa.table([columns[name] for name in self.spec.schema.names], schema=self.spec.schema)
 
     def _in_values(self, values: Sequence[bytes | None]) -> dict[str, pa.ChunkedArray | pa.Array]:
         """The columns that are in the values."""
-        there = [place for place, value in enumerate(values) if value is not None]
-        if len(there) < len(values) and self._topic.key_in == "value":
-            absent = next(place for place, value in enumerate(values) if value is None)
+        absent = next((place for place, value in enumerate(values) if value is None), None)
+        if absent is not None and self._topic.key_in == "value":
             raise SerializationException(
                 "it has no value (a tombstone), and the topic's key columns are in the value. Maybe key_in='key'",
                 absent,
             )
+        return self._deserialized(self._topic.serde, values, self._in_value)
+
+    def _in_keys(self, keys: Sequence[bytes | None]) -> dict[str, pa.ChunkedArray | pa.Array]:
+        """The columns that are in the keys."""
+        schema = self._topic.in_key(self.spec.schema)
+        if self._topic.key_serde is not None:
+            return self._deserialized(self._topic.key_serde, keys, schema, "its key: ")
+        return dict(zip(schema.names, read_keys(keys, list(schema)), strict=True))
+
+    @staticmethod
+    def _deserialized(
+        serde: Serde, given: Sequence[bytes | None], schema: pa.Schema, where: str = ""
+    ) -> dict[str, pa.ChunkedArray | pa.Array]:
+        """What a serde makes of values or keys; where there is none the columns have nulls."""
+        there = [place for place, each in enumerate(given) if each is not None]
         try:
-            rows = self._topic.serde.deserialize([value for value in values if value is not None], self._in_value)
+            rows = serde.deserialize([each for each in given if each is not None], schema)
         except SerializationException as error:
             place = there[error.index] if 0 <= error.index < len(there) else -1
-            raise SerializationException(str(error), place) from error
+            raise SerializationException(f"{where}{error}", place) from error
         except MemoryError:
             # No record is the reason, and what to do is said where tasks fail.
             raise
         except Exception as error:
-            raise SerializationException(f"{self._topic.serde!r} failed with {text_with_line(error)}") from error
+            raise SerializationException(f"{serde!r} failed with {text_with_line(error)}") from error
         if not isinstance(rows, pa.Table | pa.RecordBatch):
-            raise SerializationException(f"{self._topic.serde!r} made {shown(rows)}, which is no Table of PyArrow")
-        if rows.num_rows != len(there) or rows.schema.names != self._in_value.names:
+            raise SerializationException(f"{serde!r} made {shown(rows)}, which is no Table of PyArrow")
+        if rows.num_rows != len(there) or rows.schema.names != schema.names:
             raise SerializationException(
-                f"{self._topic.serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values"
+                f"{serde!r} made {rows.num_rows} rows of the columns {rows.schema.names} of {len(there)} values, and must make one of each, "
+                f"of the columns {schema.names}"
             )
-        if len(there) < len(values):
-            places = np.full(len(values), -1)
+        if len(there) < len(given):
+            places = np.full(len(given), -1)
             places[there] = np.arange(len(there))
             rows = rows.take(pa.array(places, mask=places < 0))
-        return dict(zip(rows.schema.names, rows.columns, strict=True))
+        try:
+            typed = pa.table(rows.columns, schema=schema)
+        except pa.ArrowException as error:
+            raise SerializationException(f"{serde!r} made columns of other types than the topic's: {error}") from None
+        return dict(zip(typed.schema.names, typed.columns, strict=True))

@@ -5,12 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Sequence, Sized
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.kafka.topics.declaration import KafkaTopic
-from task_assignor.kafka.topics.serdes import SerializationException
+from task_assignor.kafka.topics.serdes import Serde, SerializationException
 from task_assignor.runtime.arrow.frames import valid
-from task_assignor.runtime.arrow.keys import key_type_name, partitions_of_keys, serialise_keys, timestamps_in_ms
+from task_assignor.runtime.arrow.keys import (
+    Int64Array,
+    UInt8Array,
+    is_there,
+    key_type_name,
+    partitions_of_keys,
+    serialise_keys,
+    timestamps_in_ms,
+)
 from task_assignor.runtime.blame import text_with_line
 from task_assignor.runtime.errors import TopicException
 from task_assignor.sdk.text import shown
@@ -18,7 +28,7 @@ from task_assignor.sdk.text import shown
 
 def records_of(
     rows: pa.Table, topic: KafkaTopic, partitions: int, own: Sequence[int]
-) -> list[tuple[bytes, bytes | None, int, int]]:
+) -> list[tuple[bytes | None, bytes | None, int, int]]:
     """(value, key, partition, time; -1: none) of each row.
 
     Args:
@@ -31,39 +41,67 @@ def records_of(
         TopicException: they cannot be written.
     """
     check_columns(topic, rows.schema)
+    in_value = rows.select(topic.in_value(rows.schema).names)
+    # A record without a value is read as such a row; without columns nobody looks at it.
+    is_deletion = topic.key_in == "key" and bool(in_value.column_names)
+    values = _serialized(topic, topic.serde, in_value, is_there(in_value) if is_deletion else None)
+    keys: Sequence[bytes | None] = [None] * rows.num_rows
+    places = own
+    if topic.key:
+        keys, flat, bounds = _keys_of(rows, topic)
+        places = partitions_of_keys(flat, bounds, partitions).tolist()
+    return list(zip(values, keys, places, _times_of(rows, topic), strict=True))
+
+
+def _serialized(
+    topic: KafkaTopic, serde: Serde, rows: pa.Table, wanted: npt.NDArray[np.bool_] | None = None
+) -> Sequence[bytes | None]:
+    """What a serde makes of each row; None: it has made that, or the row is not wanted.
+
+    Raises:
+        TopicException: it cannot, or what it makes cannot be written.
+    """
+    if wanted is not None and not wanted.all():
+        made = iter(_serialized(topic, serde, rows.filter(pa.array(wanted))))
+        return [next(made) if is_wanted else None for is_wanted in wanted.tolist()]
+    problem = f"The rows for the output {topic.name!r} cannot be written"
     try:
-        values = topic.serde.serialize(rows.select(topic.in_value(rows.schema).names))
+        found = serde.serialize(rows)
     except MemoryError:
         # As where they are read.
         raise
     except Exception as error:
-        told = (
-            error
-            if isinstance(error, SerializationException)
-            else f"{topic.serde!r} failed with {text_with_line(error)}"
-        )
-        raise TopicException(f"The rows for the output {topic.name!r} cannot be written: {told}") from error
-    made = len(values) if isinstance(values, Sized) else shown(values)
-    if made != rows.num_rows:
+        told = error if isinstance(error, SerializationException) else f"{serde!r} failed with {text_with_line(error)}"
+        raise TopicException(f"{problem}: {told}") from error
+    made_of = len(found) if isinstance(found, Sized) else shown(found)
+    if made_of != rows.num_rows:
         raise TopicException(
-            f"The rows for the output {topic.name!r} cannot be written: {topic.serde!r} made {made} values of {rows.num_rows} rows, "
-            "and must make one of each."
+            f"{problem}: {serde!r} made {made_of} values of {rows.num_rows} rows, and must make one of each."
         )
-    keys: Sequence[bytes | None] = [None] * rows.num_rows
-    places = own
-    if topic.key:
-        flat, bounds = serialise_keys(rows, topic.key)
-        data, cuts = flat.tobytes(), bounds.tolist()
-        keys = [data[start:end] for start, end in itertools.pairwise(cuts)]
-        places = partitions_of_keys(flat, bounds, partitions).tolist()
-        if topic.key_in == "key":
-            _check_keys(rows, topic)
-        if topic.key_in == "key" and len(topic.key) == 1:
+    strange = next((each for each in found if each is not None and not isinstance(each, bytes)), None)
+    if strange is not None:
+        raise TopicException(f"{problem}: {serde!r} made {shown(strange)}, and must make bytes, or None.")
+    return found
+
+
+def _keys_of(rows: pa.Table, topic: KafkaTopic) -> tuple[Sequence[bytes | None], UInt8Array, Int64Array]:
+    """The key of each row's record; and all of them as bytes, with offsets into them, in which no key is an empty one."""
+    if topic.key_serde is not None:
+        in_key = rows.select(list(topic.key))
+        keys = _serialized(topic, topic.key_serde, in_key, is_there(in_key))
+        bounds = np.cumsum([0, *(len(key or b"") for key in keys)], dtype=np.int64)
+        return keys, np.frombuffer(b"".join(key or b"" for key in keys), np.uint8), bounds
+    flat, bounds = serialise_keys(rows, topic.key)
+    data, cuts = flat.tobytes(), bounds.tolist()
+    keys = [data[start:end] for start, end in itertools.pairwise(cuts)]
+    if topic.key_in == "key":
+        _check_keys(rows, topic)
+        if len(topic.key) == 1:
             # Nothing else says that there was none.
             there = valid(rows.column(topic.key[0]))
             if there is not None:
-                keys = [key if is_there else None for key, is_there in zip(keys, there.tolist(), strict=True)]
-    return list(zip(values, keys, places, _times_of(rows, topic), strict=True))
+                keys = [key if is_known else None for key, is_known in zip(keys, there.tolist(), strict=True)]
+    return keys, flat, bounds
 
 
 def check_columns(topic: KafkaTopic, schema: pa.Schema) -> None:

@@ -72,10 +72,10 @@ def _can_be_cast(array: pa.Array, kind: pa.DataType) -> bool:
 
 
 class Serde(Protocol):
-    """Values of records to rows and back. It crosses to clients by pickle, and is used by several threads there."""
+    """Values of records to rows and back, or keys. It crosses to clients by pickle, and is used by several threads there."""
 
     def check(self, schema: pa.Schema) -> None:
-        """Hold the columns of a topic against what it can read and write.
+        """Hold the columns of a source, or of an output that declares them, against what it can read and write.
 
         Raises:
             SerializationException: it cannot read or write a column.
@@ -85,7 +85,7 @@ class Serde(Protocol):
         """One row for each value.
 
         Args:
-            values: the values; none is null.
+            values: the values, maybe none at all; none is null.
             schema: the columns that are wanted, in this order.
 
         Raises:
@@ -93,8 +93,14 @@ class Serde(Protocol):
                 others are asked for again.
         """
 
-    def serialize(self, rows: pa.Table) -> Sequence[bytes]:
+    def serialize(self, rows: pa.Table) -> Sequence[bytes | None]:
         """One value for each row, which must depend on that row alone: those of several tasks may come together.
+
+        Args:
+            rows: the rows, maybe none; a column that is null in all of them may have the type null.
+
+        Returns:
+            The values; None: the record has none (a tombstone).
 
         Raises:
             SerializationException: a column cannot be written.
@@ -118,7 +124,7 @@ class JsonSerde:
         return hash(JsonSerde)
 
     def __repr__(self) -> str:
-        return "JsonSerde()"
+        return f"{type(self).__name__}()"
 
     def check(self, schema: pa.Schema) -> None:
         """Hold the columns against what JSON can say."""

@@ -290,6 +290,7 @@ class KafkaTopics:
         for output in (output for sub in topology.sub_topologies for output in sub.written):
             if output.schema is not None and (topic := self.declared(output.name)) is not None:
                 check_columns(topic, output.schema)
+                topic.check(output.schema)
         connection = self._clients().connection
         check_group(connection, application_id)
         sources, outputs = dict.fromkeys(topology.sources, SOURCE), dict.fromkeys(self._outputs(topology), OUTPUT)

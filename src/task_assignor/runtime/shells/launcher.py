@@ -226,7 +226,7 @@ def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
     """A bootstrap as bytes for `pickle.loads` elsewhere; lambdas, local classes and those of `__main__` go by value.
 
     Raises:
-        TopologyException: a processor cannot be sent to another process.
+        TopologyException: a processor or a serde cannot be sent to another process.
     """
     try:
         found = _by_value(bootstrap)
@@ -236,8 +236,8 @@ def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
             with suppress(Exception):
                 return pickle.dumps(bootstrap)
         raise TopologyException(
-            f"{_culprit(bootstrap.topology)} cannot be sent to another process: {failure(error)}. Maybe it holds a file, a "
-            "lock or a connection; open those in init(), which runs where the task runs."
+            f"{_culprit(bootstrap)} cannot be sent to another process: {failure(error)}. Maybe it holds a file, a lock or a connection; "
+            "a processor opens those in init(), which runs where the task runs, and a serde when it is first asked."
         ) from error
     if len(found) > _LARGE_BYTES and bootstrap.run_id not in _LARGE_RUNS:
         _LARGE_RUNS.add(bootstrap.run_id)
@@ -245,7 +245,7 @@ def pickle_bootstrap(bootstrap: ClientBootstrap) -> bytes:
             "Each client is sent %d MB, most of it for %s. That takes time and memory, also where a client is replaced. Maybe a function "
             "of it has a table of its module or notebook: read such in init(), from a file, or make it a topic.",
             len(found) >> 20,
-            _largest(bootstrap.topology),
+            _largest(bootstrap),
         )
     return found
 
@@ -256,16 +256,17 @@ def _can_import_main() -> bool:
     return getattr(main, "__spec__", None) is not None or getattr(main, "__file__", None) is not None
 
 
-def _users_parts(topology: Topology) -> Iterator[tuple[str, object]]:
+def _users_parts(bootstrap: ClientBootstrap) -> Iterator[tuple[str, object]]:
     """What may have anything in it, with its name."""
-    for sub in topology.sub_topologies:
+    for sub in bootstrap.topology.sub_topologies:
         yield f"the processor {processor_name(sub.processor)} of the sub-topology {sub.name!r}", sub.processor
-    for stream in topology.derived:
+    for stream in bootstrap.topology.derived:
         yield f"the derived stream {stream.name!r}", stream
+    yield "the topics_root, or a serde in it,", bootstrap.topics
 
 
-def _culprit(topology: Topology) -> str:
-    for name, part in _users_parts(topology):
+def _culprit(bootstrap: ClientBootstrap) -> str:
+    for name, part in _users_parts(bootstrap):
         try:
             _by_value(part)
         except Exception:  # noqa: BLE001 - this is the question
@@ -273,8 +274,8 @@ def _culprit(topology: Topology) -> str:
     return "The topology"
 
 
-def _largest(topology: Topology) -> str:
-    sizes = {name: len(_by_value(part)) for name, part in _users_parts(topology)}
+def _largest(bootstrap: ClientBootstrap) -> str:
+    sizes = {name: len(_by_value(part)) for name, part in _users_parts(bootstrap)}
     return max(sizes, key=sizes.__getitem__)
 
 

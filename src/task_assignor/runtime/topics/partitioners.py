@@ -21,7 +21,8 @@ _LOOKS: Final = 20
 _WARNING: Final = (
     "The keys of these topics are not in the partitions where Kafka's default partitioner puts them, but those of a topic that meets them "
     "in a task are. So equal keys do not meet, and results lack what they would give. Maybe write them again with that partitioner "
-    "(confluent-kafka: partitioner=murmur2_random); topics"
+    "(confluent-kafka: partitioner=murmur2_random), or, as where keys are in a format of their own (key_serde), let a sub-topology write them "
+    "to a repartition topic, and read that; topics"
 )
 
 
