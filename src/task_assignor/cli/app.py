@@ -32,6 +32,7 @@ from task_assignor.cli.output import (
 )
 from task_assignor.cli.plan import plan
 from task_assignor.cli.read_store import read_store
+from task_assignor.cli.reset import reset
 from task_assignor.cli.run import run
 from task_assignor.cli.snapshot import snapshot
 from task_assignor.cli.validate import validate
@@ -65,7 +66,21 @@ def _options(
     """Write a Kafka Streams TaskAssignor in Python; check it, compare it, run what it decides."""
 
 
-for _command in (plan, validate, compare, assignors, wire, lead, inspect, snapshot, run, inspect_run, read_store, demo):
+for _command in (
+    plan,
+    validate,
+    compare,
+    assignors,
+    wire,
+    lead,
+    inspect,
+    snapshot,
+    run,
+    inspect_run,
+    read_store,
+    reset,
+    demo,
+):
     # A paragraph is broken where the terminal ends, not where the source does.
     _text = re.sub(r"(?<!\n)\n(?!\n)", " ", getdoc(_command) or "")
     app.command(_command.__name__.replace("_", "-"), help=_text)(_command)

@@ -119,7 +119,7 @@ def run(
         _check_pinned(master, goes_until)
     if metrics_host is not None and metrics_port is None:
         raise ConfigException("--metrics-host is for --metrics-port, which is not given.")
-    application = _changed(load_application(app), clients, config, settings or [], run_dir)
+    application = changed(load_application(app), clients, config, settings or [], run_dir)
     with ExitStack() as held:
         if master is not None:
             application = held.enter_context(_on(application, master, conf, pinned=pinned, verbose=verbose))
@@ -128,9 +128,10 @@ def run(
     raise typer.Exit(code)
 
 
-def _changed(
+def changed(
     application: StreamsApplication, clients: int | None, config: Path | None, settings: list[str], run_dir: str | None
 ) -> StreamsApplication:
+    """The application as the command line has it; None: as it is."""
     changes: dict[str, Any] = {}
     if clients is not None:
         changes["clients"] = clients

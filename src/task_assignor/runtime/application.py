@@ -252,6 +252,17 @@ class StreamsApplication:
         server = self._server
         return server is not None and server.request_marker(name)
 
+    def reset(self, *, is_dry: bool = False) -> tuple[str, ...]:
+        """Delete what it has in Kafka besides its outputs, so that it begins anew there: internal topics, and its group's offsets.
+
+        It takes another `run_dir`, too; where outputs are files that alone, and nothing is deleted. Gives what is; where `is_dry`,
+        what would be.
+
+        Raises:
+            StreamsException: it runs, or brokers do not answer, or refuse.
+        """
+        return self._topics_at.reset(self._application_id, self._topology, is_dry=is_dry)
+
     def read_store(self, name: str, partitions: int | Iterable[int] | None = None) -> pa.Table:
         """What a store holds, as of the last commits of its tasks. Also while a run goes on, in this process or elsewhere.
 
@@ -397,16 +408,17 @@ class StreamsApplication:
         self._topics = {
             name: self._opened(name, topic.topic_id, topic.spec.schema.names) for name, topic in self._topics.items()
         }
-        commits = CommitLog(self._layout.run_dir, self._upkeep())
+        given = self._options
+        upkeep = Upkeep(given.compression, retention_ms=given.output_retention_ms, history_bytes=given.history_bytes)
+        commits = CommitLog(self._layout.run_dir, upkeep)
         with run_dir_errors("The commit log cannot be opened"):
-            opening = commits.open_epoch(self._application_id, _this_process(), round(time.time() * 1000))
+            here = f"process {os.getpid()} on {socket.gethostname()}"
+            opening = commits.open_epoch(self._application_id, here, round(time.time() * 1000))
         starts = {name: topic.start_offsets() for name, topic in {**self._topics, **self._between}.items()}
         # A topic that was put back from an older copy may begin earlier: nothing is passed over.
         ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
-        latest = ends if run.reset else starts
-        starts = {
-            name: [*map(min, run.starts.get(name, found), latest.get(name, found))] for name, found in starts.items()
-        }
+        most = ends if run.reset else starts
+        starts = {name: [*map(min, run.starts.get(name, at), most.get(name, at))] for name, at in starts.items()}
         sources = {task: self._topology.of_task(task).sources for task in self._tasks}
         tables = {table for found in self._topology.processor_topologies for table in found.tables}
         # They are complete as soon as who writes them has read everything; in a run that goes on that is never so.
@@ -436,10 +448,6 @@ class StreamsApplication:
             for rebalance in CommitLog(self._layout.run_dir).rebalances():
                 names.update(name for name, _ in rebalance.clients.values())
         return names
-
-    def _upkeep(self) -> Upkeep:
-        given = self._options
-        return Upkeep(given.compression, retention_ms=given.output_retention_ms, history_bytes=given.history_bytes)
 
     def _manifests(self, log: RunLog, epoch: int) -> Manifests:
         outputs = [output for sub in self._topology.sub_topologies for output in sub.written]
@@ -588,7 +596,3 @@ class StreamsApplication:
             {name: topic.spec.schema.names for name, topic in self._topics.items()},
             epoch_ms,
         )
-
-
-def _this_process() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"

@@ -37,6 +37,7 @@ from task_assignor.kafka.topics.membership import Membership
 from task_assignor.kafka.topics.offsets import committed_offsets, high_watermarks
 from task_assignor.kafka.topics.output_records import check_columns
 from task_assignor.kafka.topics.reader import RecordReader
+from task_assignor.kafka.topics.resetting import LeftInKafka, delete_left, has_group
 from task_assignor.kafka.topics.rights import INTERNAL, OUTPUT, SOURCE, check_rights
 from task_assignor.kafka.topics.serdes import RowSerde
 from task_assignor.kafka.topics.transactions import KafkaResults
@@ -367,6 +368,34 @@ class KafkaTopics:
         places = [(name, partition) for name, count in partitions.items() for partition in range(count)]
         found = committed_offsets(self._clients().connection, application_id, places)
         return {place: offset for place, (offset, _) in found.items()}
+
+    def reset(self, application_id: str, topology: Topology, *, is_dry: bool = False) -> tuple[str, ...]:
+        """Delete the internal topics of an application, and the offsets of its group, so that it begins anew. Outputs stay.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed: topics of what it once had and has no more are not found.
+            is_dry: nothing is deleted.
+
+        Returns:
+            What is, or would be; nothing, if results go into files.
+
+        Raises:
+            KafkaClusterException: the group has members, or the cluster does not answer, or refuses.
+        """
+        if not self._outputs(topology):
+            return ()
+        connection = self._clients().connection
+        shapes = topology.shapes(application_id)
+        names = {topic for shape in shapes for topic in shape.changelog_topics}
+        names |= {topic_of(application_id, topology, name) for name in topology.repartitions}
+        left = LeftInKafka(
+            tuple(name for name in sorted(names) if self._describe(connection, name, if_absent="none") is not None),
+            application_id if has_group(connection, application_id) else "",
+        )
+        if not is_dry:
+            delete_left(connection, left)
+        return left.told
 
     def permits(self, application_id: str, topology: Topology) -> Membership | None:
         """The membership in the application's group, if results go into topics."""

@@ -194,6 +194,21 @@ class Topics(Protocol):
             StreamsException: it is not.
         """
 
+    def reset(self, application_id: str, topology: Topology, *, is_dry: bool = False) -> tuple[str, ...]:
+        """Delete what an application has outside of the run's folder besides its outputs, so that it begins anew.
+
+        Args:
+            application_id: `application.id`.
+            topology: what is computed.
+            is_dry: nothing is deleted.
+
+        Returns:
+            What is, or would be.
+
+        Raises:
+            StreamsException: it runs, or that cannot be done.
+        """
+
     def has_results(self, topology: Topology) -> bool:
         """Whether results of the tasks go there, and not into the folder of the run."""
 

@@ -522,6 +522,10 @@ class FolderTopics:
     def check_results(self, application_id: str, topology: object, tasks: object) -> None:
         """Nothing: results are in the folder of the run, and checked by whoever reads them."""
 
+    def reset(self, application_id: str, topology: object, *, is_dry: bool = False) -> tuple[str, ...]:  # noqa: ARG002 (part of the protocol)
+        """Nothing: all that it has is in the folder of the run."""
+        return ()
+
     def has_results(self, topology: object) -> bool:  # noqa: ARG002 (part of the protocol)
         """No: results go into the folder of the run."""
         return False
