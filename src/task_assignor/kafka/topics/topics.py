@@ -323,8 +323,8 @@ class KafkaTopics:
         for name, count in between.items():
             if existing.get(name, count) != count:
                 raise TopicException(
-                    f"The repartition topic {name!r} has {counted(existing[name], 'partition')}, but {count} are declared. Maybe delete it, and run "
-                    "the application under another application.id with a new run_dir."
+                    f"The repartition topic {name!r} has {counted(existing[name], 'partition')}, but {count} are declared. Maybe reset the "
+                    "application (task-assignor reset), and run it with a new run_dir."
                 )
         try:
             plan = plan_topics(shapes, partitions | between | existing)
@@ -572,7 +572,7 @@ def _check_is_empty(connection: Connection, repartitions: Mapping[str, int]) -> 
         if any(high_watermarks(connection, name, range(count))):
             raise TopicException(
                 f"The repartition topic {name!r} has records of a former life: neither the group's offsets nor a run folder say what was "
-                "made of which. Maybe choose another application.id, or delete this topic and the changelog topics of that life."
+                "made of which. Maybe reset the application (task-assignor reset), or choose another application.id."
             )
 
 
