@@ -192,7 +192,8 @@ class BatchesCommitted(Value, frozen=True):
         remaining: source rows that are still to be read.
         rows_by_task: task -> rows read.
         counters: what the processors counted, all tasks together.
-        lags: of these tasks, source topic -> rows of its partition that are there and not committed.
+        lags: of these tasks, and of those that read what they wrote: source topic -> rows of its partition that are there and not
+            committed.
         found: of those whose results were in Kafka already, task -> rows that they are made of: `rows_in` counts them, `rows_out`
             does not count what was written for them.
     """
