@@ -1,0 +1,74 @@
+"""Clients as processes of a program that does with its processes what it wants."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from task_assignor.runtime import ClientException, LaunchPlan, LocalProcessLauncher
+from tests.runtime.support import PATIENCE_S
+from tests.runtime.test_launcher import _bootstrap
+
+
+def test_the_end_of_a_client_is_seen_where_who_started_the_program_ignores_such_ends(tmp_path: Path) -> None:
+    """It is inherited; no client that had died was started again, and the end of each run took half a minute more."""
+    launcher, before = LocalProcessLauncher(start_method="spawn"), signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        launcher.add(_bootstrap(tmp_path))
+        launcher._processes["c"].join(60)
+        assert "There is no topic 'left'" in launcher.exits()[0].reason
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_the_end_of_a_client_is_seen_where_the_program_waits_for_all_its_processes(tmp_path: Path) -> None:
+    """As those do that clear up after others; no client that had died was started again, and the end of each run took half a minute more."""
+    launcher = LocalProcessLauncher()
+    launcher.add(_bootstrap(tmp_path))
+    pid = launcher.pids["c"]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert launcher.pids == {}
+    launcher.stop(0)
+    launcher.add(_bootstrap(tmp_path))
+    pid = launcher.pids["c"]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    (end,) = launcher.exits()
+    assert end.reason.startswith(
+        "exit code 255, or how nobody has told: maybe this program waits for all its processes"
+    )
+
+
+def _end_of_client(root: Path) -> str:
+    launcher = LocalProcessLauncher(start_method="forkserver")
+    launcher.add(_bootstrap(root))
+    launcher._processes["c"].join(PATIENCE_S)
+    return launcher.exits()[0].reason
+
+
+def test_a_process_that_was_forked_from_one_with_a_fork_server_has_its_own(tmp_path: Path) -> None:
+    """A worker of a service whose first process has had a run: `No child processes. Maybe allow for more processes`."""
+    assert "There is no topic 'left'" in _end_of_client(tmp_path)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as forked:
+        assert "There is no topic 'left'" in forked.submit(_end_of_client, tmp_path).result(PATIENCE_S)
+    assert "There is no topic 'left'" in _end_of_client(tmp_path)
+
+
+def _try_to_start(root: Path) -> str:
+    try:
+        LocalProcessLauncher().start(LaunchPlan("x", "x", (_bootstrap(root),), is_continuous=False))
+    except ClientException as error:
+        return str(error)
+    return ""
+
+
+def test_a_process_that_may_have_no_others_says_so(tmp_path: Path) -> None:
+    """A traceback: `AssertionError: daemonic processes are not allowed to have children`."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert "this one is a daemon of multiprocessing, such as a worker of its Pool" in pool.apply(
+            _try_to_start, (tmp_path,)
+        )
