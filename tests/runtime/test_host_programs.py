@@ -8,7 +8,10 @@ import signal
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from task_assignor.runtime import ClientException, LaunchPlan, LocalProcessLauncher
+import pytest
+
+from task_assignor.runtime import ClientException, LaunchPlan, LocalProcessLauncher, Metrics, metrics_on_port
+from task_assignor.runtime.storage import LocalStorage
 from tests.runtime.support import PATIENCE_S
 from tests.runtime.test_launcher import _bootstrap
 
@@ -56,6 +59,18 @@ def test_a_process_that_was_forked_from_one_with_a_fork_server_has_its_own(tmp_p
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as forked:
         assert "There is no topic 'left'" in forked.submit(_end_of_client, tmp_path).result(PATIENCE_S)
     assert "There is no topic 'left'" in _end_of_client(tmp_path)
+
+
+def test_who_is_forked_during_a_run_keeps_neither_its_folder_nor_the_port_of_its_metrics(tmp_path: Path) -> None:
+    """Workers of a pool live longer: `Another coordinator runs on` was said of the folder from then on."""
+    storage = LocalStorage(tmp_path)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        with storage.hold("lock"), metrics_on_port(Metrics("shop")) as port:
+            pool.submit(os.getpid).result(PATIENCE_S)
+            with pytest.raises(BlockingIOError), LocalStorage(tmp_path).hold("lock"):
+                pass
+        with storage.hold("lock"), metrics_on_port(Metrics("shop"), port):
+            pass
 
 
 def _try_to_start(root: Path) -> str:
