@@ -218,8 +218,8 @@ class LocalProcessLauncher:
         """
         if multiprocessing.current_process().daemon:
             raise ClientException(
-                "The processes of clients cannot be started: this one is a daemon of multiprocessing, such as a worker of its Pool, which "
-                "may have none of its own. Maybe a worker of concurrent.futures.ProcessPoolExecutor."
+                "The processes of clients cannot be started: this one is a daemon of multiprocessing, such as a worker of its Pool or of Celery, which "
+                "may have none of its own. Maybe a worker of concurrent.futures.ProcessPoolExecutor, or `task-assignor run`."
             )
         for bootstrap in plan.bootstraps:
             # Else each of them would be started, and fail, several times.
