@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -71,6 +73,25 @@ def test_who_is_forked_during_a_run_keeps_neither_its_folder_nor_the_port_of_its
                 pass
         with storage.hold("lock"), metrics_on_port(Metrics("shop"), port):
             pass
+
+
+def test_a_run_goes_on_in_another_thread_when_the_main_one_has_ended(tmp_path: Path) -> None:
+    """`RuntimeError: cannot schedule new futures after interpreter shutdown`, at the first checkpoint: after 256 commits."""
+    program = (
+        "import threading\nfrom pathlib import Path\n"
+        "from task_assignor.runtime import LocalProcessLauncher, RuntimeOptions\n"
+        "from tests.runtime.support import application, count_topology, write_streams\n"
+        "if __name__ == '__main__':\n"
+        f"    root = Path({str(tmp_path)!r})\n"
+        "    write_streams(root / 'topics', rows=400, keys=10)\n"
+        "    options = RuntimeOptions(max_batch_rows=20, checkpoint_every_commits=2)\n"
+        "    app = application(root, count_topology(), options=options)\n"
+        "    threading.Thread(target=lambda: print(app.run().rows_in)).start()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (done.stdout, done.stderr) == ("400\n", "")
 
 
 def _try_to_start(root: Path) -> str:
