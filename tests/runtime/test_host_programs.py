@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -9,22 +10,46 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
-from task_assignor.runtime import ClientException, LaunchPlan, LocalProcessLauncher, Metrics, metrics_on_port
+from task_assignor.runtime import (
+    ClientException,
+    LaunchPlan,
+    LocalProcessLauncher,
+    Metrics,
+    SubTopology,
+    Topology,
+    metrics_on_port,
+)
 from task_assignor.runtime.storage import LocalStorage
 from tests.runtime.support import PATIENCE_S
-from tests.runtime.test_launcher import _bootstrap
+from tests.runtime.test_launcher import Sleepless, _bootstrap
+
+
+class _Tells:
+    """Says in the process where it comes to what becomes of signals of children."""
+
+    def __reduce__(self) -> Any:
+        return _tell, ()
+
+
+def _tell() -> None:
+    raise ClientException(f"here it is {signal.getsignal(signal.SIGCHLD)!r}")
 
 
 def test_the_end_of_a_client_is_seen_where_who_started_the_program_ignores_such_ends(tmp_path: Path) -> None:
     """It is inherited; no client that had died was started again, and the end of each run took half a minute more."""
     launcher, before = LocalProcessLauncher(start_method="spawn"), signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    topology = Topology([SubTopology("mine", "left", functools.partial(Sleepless, _Tells()))])
     try:
-        launcher.add(_bootstrap(tmp_path))
+        launcher.add(attrs.evolve(_bootstrap(tmp_path), topology=topology))
         launcher._processes["c"].join(60)
-        assert "There is no topic 'left'" in launcher.exits()[0].reason
+        (end,) = launcher.exits()
+        assert end.reason == f"ClientException: here it is {signal.SIG_DFL!r}", "a client hears of its own"
+        assert signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN, "what the program wants stays"
     finally:
         signal.signal(signal.SIGCHLD, before)
 

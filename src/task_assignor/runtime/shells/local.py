@@ -59,6 +59,8 @@ def _main(payload: bytes, reasons: Connection) -> None:
     # Ctrl-C reaches the whole process group; the application decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    # Ignored, as it may be where this process comes from, it would hide how processes end that are started here.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # What a processor prints shall be seen when it is printed, also where the output is no terminal.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
