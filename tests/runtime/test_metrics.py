@@ -146,6 +146,12 @@ def test_what_was_restored_counts_once_whoever_tells_it() -> None:
             metrics.take(joined("a"))
         metrics.take(ClientProgress("a", (), (), 0, rows, 0))
     assert metrics.to_json()["restore-total"] == {"a": 600}
+    # Another life of a client of pinned Spark tasks is in the same process.
+    metrics.take(joined("a"))
+    metrics.take(TaskRestored("a", T[0], "active", 40, 0, "changelog", 1, 0.5))
+    for rows in (40, 50):
+        metrics.take(ClientProgress("a", (), (), 0, rows, 0))
+    assert metrics.to_json()["restore-total"] == {"a": 650}
 
 
 def test_rates_are_those_since_the_clients_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

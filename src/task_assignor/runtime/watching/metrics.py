@@ -83,7 +83,11 @@ METRICS: Final = (
     Metric("task-closed-total", "counter", "Tasks that were taken from a client, or lost with it.", "client"),
     Metric("active-restoring-tasks", "gauge", "Active tasks whose state is being restored.", "client"),
     Metric("restore-total", "counter", "Changelog rows read to restore tasks or to keep standbys.", "client"),
-    Metric("restore-remaining-records-total", "gauge", "Changelog rows of restoring active tasks; of each all, until it is done."),
+    Metric(
+        "restore-remaining-records-total",
+        "gauge",
+        "Changelog rows of restoring active tasks; of each all, until it is done.",
+    ),
     Metric(
         "stalled-tasks-total",
         "counter",
@@ -170,8 +174,8 @@ class Metrics:
         self._restoring: dict[TaskId, tuple[str, int]] = {}
         self._restored: dict[str, int] = {}
         """Client -> changelog rows read since it started, as far as it has said."""
-        self._processes: dict[str, tuple[str, int]] = {}
-        """Client -> host and process in which it was the last time."""
+        self._lives: dict[str, tuple[str, str, int]] = {}
+        """Client -> what executed it, on which host, in which process, the last time."""
         self._present: set[str] = set()
         self._rebalanced: float | None = None
 
@@ -210,11 +214,11 @@ class Metrics:
                     self._windows["commit", ""] = _Window(now)
                 self._windows["process", event.client] = _Window(now)
                 self._present.add(event.client)
-                process = (event.host, event.pid)
-                if self._processes.get(event.client) != process:
+                life = (event.attempt, event.host, event.pid)
+                if self._lives.get(event.client) != life:
                     # Its own count begins anew; not where it has only lost its connection.
                     self._restored[event.client] = 0
-                self._processes[event.client] = process
+                self._lives[event.client] = life
                 values["process-total"][event.client] += 0
             case ClientLost():
                 values["lost-clients-total"][""] += 1
@@ -231,8 +235,9 @@ class Metrics:
                 self._restored[event.client] = self._restored.get(event.client, 0) + event.rows
             case ClientProgress():
                 before = self._restored.get(event.client, 0)
+                # Of pinned Spark tasks one life may look like the other, and what it has restored is known already.
                 values["restore-total"][event.client] += max(event.restored_rows - before, 0)
-                self._restored[event.client] = max(event.restored_rows, before)
+                self._restored[event.client] = event.restored_rows
                 values["standby-lag"][event.client] = event.standby_lag
             case BatchesCommitted():
                 self._commit(event, now)
