@@ -304,8 +304,11 @@ class _Restores:
     """Task -> its client, and the changelog rows that it has yet to read."""
     begun: float = 0.0
     done: dict[str, tuple[int, float]] = attrs.field(factory=dict)
-    """Client -> changelog rows that it has read since then, and when it was done with the last task."""
+    """Client -> rows that it has read since then, of snapshots too, and when it was done with the last task."""
+    tasks: int = 0
+    """Tasks that have been restored, so far as there was something to be read, and in all of them:"""
     rows: int = 0
+    snapshot_rows: int = 0
     seconds: float = 0.0
 
     def begin(self, event: Rebalanced, now: float) -> None:
@@ -314,23 +317,29 @@ class _Restores:
         self.begun, self.done = now, {}
 
     def end(self, event: TaskRestored, now: float) -> None:
-        self.rows += event.rows
-        self.seconds += event.seconds if event.rows else 0.0
+        rows = event.rows + event.snapshot_rows
+        if rows:
+            self.tasks += 1
+            self.rows += rows
+            self.snapshot_rows += event.snapshot_rows
+            self.seconds += event.seconds
         if event.role == "active":
             self.left.pop(event.task, None)
             before, last = self.done.get(event.client, (0, self.begun))
-            self.done[event.client] = (before + event.rows, now if event.rows else last)
+            self.done[event.client] = (before + rows, now if rows else last)
 
     def describe(self, now: float) -> str:
-        by_client: Counter[str] = Counter()
-        for client, rows in self.left.values():
-            by_client[client] += rows
-        what = f"{counted(len(self.left), 'task')}, {counted(by_client.total(), 'changelog row')}"
-        if not self.rows or not self.seconds:
+        rows = sum(rows for _, rows in self.left.values())
+        what = f"{counted(len(self.left), 'task')}, {counted(rows, 'changelog row')}"
+        if not self.seconds:
             return what
-        return f"{what}, about {max(self._left_s(client, rows, now) for client, rows in by_client.items()):.1f} s"
+        to_read: dict[str, float] = dict.fromkeys((client for client, _ in self.left.values()), 0.0)
+        for client, changes in self.left.values():
+            # Nobody knows how many rows its snapshot has; those of tasks that are done are most like it.
+            to_read[client] += changes + self.snapshot_rows / self.tasks
+        return f"{what}, about {max(self._left_s(client, rows, now) for client, rows in to_read.items()):.1f} s"
 
-    def _left_s(self, client: str, rows: int, now: float) -> float:
+    def _left_s(self, client: str, rows: float, now: float) -> float:
         """As quick as it was until now, with several threads maybe; before its first task, as others were with one."""
         done, last = self.done.get(client, (0, self.begun))
         row_s = (last - self.begun) / done if done else self.seconds / self.rows

@@ -76,7 +76,8 @@ class Rebalanced(Value, frozen=True):
         kept: why the former assignment was kept (the assignor asked to try again); "" normally.
         followup_deadline_ms: when the next rebalance begins that a client asked for, ms since the epoch; None: nobody did.
         inexact: codes of goals that the assignor perhaps did not reach exactly, sorted.
-        restoring: active task -> rows of its changelogs that its client has yet to read, where there are some.
+        restoring: active task whose state its client has yet to bring up to date -> rows of its changelogs to be read for that; a
+            snapshot may have the rest, or all.
         leaving: clients that get nothing, since they are to leave.
     """
 
