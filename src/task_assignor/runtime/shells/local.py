@@ -127,7 +127,9 @@ def _is_alive(process: BaseProcess) -> bool:
     if process.is_alive():
         popen = process._popen  # type: ignore[attr-defined]  # noqa: SLF001
         if popen.method != "forkserver":
-            popen.returncode = _exit_code(process.pid or 0)
+            code = _exit_code(process.pid or 0)
+            # Another thread may have asked, and heard it.
+            popen.returncode = code if popen.returncode is None else popen.returncode
     return process.is_alive()
 
 
