@@ -101,7 +101,7 @@ METRICS: Final = (
     Metric("tasks-moved-total", "counter", "Active tasks that went from one client to another."),
     Metric("last-rebalance-seconds-ago", "gauge", "Time since the last rebalance; -1: there was none."),
     Metric("generation", "gauge", "Number of the newest assignment."),
-    Metric("lost-clients-total", "counter", "Clients that left before the end."),
+    Metric("lost-clients-total", "counter", "Clients that ended without having been told to, or were not heard of."),
     Metric("refused-results-total", "counter", "Late answers of former owners that were thrown away."),
     Metric("failed-runs-total", "counter", "Runs that ended with an error."),
 )
