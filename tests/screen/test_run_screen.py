@@ -23,6 +23,7 @@ from task_assignor.runtime import (
     RunEvent,
     RunFailed,
     RunFinished,
+    SourcesGrown,
     TaskRestored,
     TaskStalled,
 )
@@ -182,6 +183,28 @@ def _handlers_made(monkeypatch: pytest.MonkeyPatch) -> list[logging.Handler]:
     monkeypatch.setattr(logging, "basicConfig", lambda *, handlers, **_: made.extend(handlers))
     show_messages()
     return made
+
+
+def test_the_lag_is_that_of_the_sources_also_before_the_first_commit() -> None:
+    """It was none, for as long as the first batches took, or states were restored."""
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=100, height=50, force_terminal=True, no_color=True))
+
+    def line() -> str:
+        file.truncate(0)
+        with screen:
+            pass
+        (found,) = (line for line in file.getvalue().splitlines() if "%" in line)
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|[╌━\0\r]", "", found).strip()
+
+    assert line() == "0%"
+    screen.show(Rebalanced(7, "a is there", {"a": ClientTasks(TASKS)}))
+    screen.show(SourcesGrown({TASKS[0]: {"left": 1_000, "right": 10}, TASKS[1]: {"left": 20}}))
+    assert line() == "0%  lag 1,030 rows  generation 7"
+    screen.show(BatchesCommitted(9, 7, {}, 600, 0, {"a": 600}, 0.1, 430, lags={TASKS[0]: {"left": 400, "right": 10}}))
+    assert line() == "58%  lag 430 rows  commit 9  generation 7"
+    screen.show(SourcesGrown({TASKS[1]: {"left": 100}}))
+    assert line() == "54%  lag 510 rows  commit 9  generation 7"
 
 
 @pytest.mark.parametrize("width", [40, 100])

@@ -28,6 +28,7 @@ from task_assignor.runtime import (
     RunFailed,
     RunFinished,
     RunStopping,
+    SourcesGrown,
     TaskRestored,
     TaskStalled,
 )
@@ -74,8 +75,9 @@ class RunScreen:
         self._assignment: dict[str, ClientTasks] = {}
         self._generation = 0
         self._processed = 0
-        self._remaining = -1
-        self._commit = -1
+        self._lags: dict[TaskId, Mapping[str, int]] = {}
+        self._remaining = self._commit = -1
+        """-1: they are not known yet."""
         self._recent: deque[tuple[float, BatchesCommitted]] = deque()
         self._recent_since = self._begin
         """From when on these have all rows that were committed."""
@@ -135,6 +137,9 @@ class RunScreen:
                 self._restored(event)
             case BatchesCommitted():
                 self._committed(event)
+            case SourcesGrown():
+                self._lags.update(event.lags)
+                self._remaining = sum(sum(lags.values()) for lags in self._lags.values())
             case ClientProgress():
                 self._standby_lag[event.client] = event.standby_lag
             case ResultRefused():
@@ -210,6 +215,7 @@ class RunScreen:
             self._takeover = []
         self._commit = event.commit
         self._processed += event.rows_in
+        self._lags.update(event.lags)
         self._remaining = event.remaining
         self._recent.append((now, event))
         window = max(_RATE_WINDOW_S, *(recent.seconds for _, recent in self._recent))
@@ -266,10 +272,10 @@ class RunScreen:
         total = self._processed + self._remaining if self._remaining >= 0 else 0
         share = self._processed / total if total else 0.0
         bar = "━" * round(share * 30)
-        line = Text(
-            f"{bar:╌<30} {share:4.0%}  lag {max(self._remaining, 0):,} rows  commit {max(self._commit, 0)}  "
-            f"generation {self._generation}",
-        )
+        line = Text(f"{bar:╌<30} {share:4.0%}")
+        line.append(f"  lag {self._remaining:,} rows" if self._remaining >= 0 else "")
+        line.append(f"  commit {self._commit}" if self._commit >= 0 else "")
+        line.append(f"  generation {self._generation}" if self._generation else "")
         table = Table()
         # A terminal that is too narrow shall cut neither names, which begin alike, nor numbers.
         table.add_column("client", overflow="fold")
