@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from task_assignor.cli.inspect_run import _states
+from task_assignor.runtime import RuntimeOptions
 from tests.cli.conftest import Runner
 from tests.cli.test_docs import CLI
 from tests.runtime.support import application, join_topology, settings, write_streams
@@ -50,6 +51,20 @@ def test_a_run_is_shown_as_it_was(run: Runner, tmp_path: Path) -> None:
     planned = run("plan", state, "--assignor", "sticky", "--json")
     assert planned.code == 0
     assert planned.lines[0]["id"] == "test-00000001-000001"
+
+
+def test_rows_of_outputs_are_all_that_there_are_when_history_is_gone(run: Runner, tmp_path: Path) -> None:
+    """They were those of the commits that were still known."""
+    write_streams(tmp_path / "topics", rows=1_000, keys=50)
+    options = RuntimeOptions(max_batch_rows=20, checkpoint_every_commits=4, history_bytes=1_000)
+    result = application(tmp_path, join_topology(), options=options).run()
+    (found,) = run("inspect-run", "run", "--json").lines
+    assert found["olderCommits"] > 0
+    assert found["rowsIn"] < result.rows_in
+    assert found["outputs"] == found["rowsByOutput"] == {"joined": result.table("joined").num_rows}
+    assert "what they read is not in the sums, nor what they wrote to topics" in " ".join(
+        run("inspect-run", "run").out.split()
+    )
 
 
 def test_a_folder_without_a_run_is_named(run: Runner, tmp_path: Path) -> None:

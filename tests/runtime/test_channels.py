@@ -226,6 +226,17 @@ def test_the_coordinator_listens_on_addresses_of_ipv6(listens: str, comes: str) 
     server.close()
 
 
+def test_sockets_that_are_no_longer_those_of_python_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under gunicorn's workers of gevent: no client came, `Resource temporarily unavailable`."""
+
+    class Green(socket.socket):
+        __module__ = "gevent._socket3"
+
+    monkeypatch.setattr(socket, "socket", Green)
+    with pytest.raises(ClientException, match="The sockets of this process are those of gevent"):
+        CoordinatorServer("127.0.0.1", b"secret")
+
+
 @pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0"])
 def test_the_coordinator_listens_on_the_port_that_is_named(tmp_path: Path, listens: str) -> None:
     """It was always a random one, which no firewall lets through and no container publishes."""

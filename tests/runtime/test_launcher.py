@@ -359,17 +359,6 @@ class Sleepless(Troubled):
         """It is of no use."""
 
 
-def test_the_end_of_a_client_is_seen_where_who_started_the_program_ignores_such_ends(tmp_path: Path) -> None:
-    """It is inherited; no client that had died was started again, and the end of each run took half a minute more."""
-    launcher, before = LocalProcessLauncher(start_method="spawn"), signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        launcher.add(_bootstrap(tmp_path))
-        launcher._processes["c"].join(60)
-        assert "There is no topic 'left'" in launcher.exits()[0].reason
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-
-
 def test_a_fork_server_has_what_every_client_needs_but_not_polars() -> None:
     """Pandas comes with the first conversion of pyarrow, and costs each client a third of a second if it is not there.
     Polars has threads as soon as it is imported, which a fork loses."""
@@ -517,6 +506,7 @@ def test_processes_that_were_killed_and_do_not_end_are_named_and_not_waited_for(
 
     class Held:
         pid = 7
+        _popen = SimpleNamespace(method="forkserver")
 
         def __init__(self, sentinel: Connection) -> None:
             self.sentinel = sentinel

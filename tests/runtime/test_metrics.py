@@ -42,6 +42,7 @@ from task_assignor.runtime import (
     metrics_on_port,
     metrics_to_opentelemetry,
 )
+from task_assignor.runtime.watching import metrics as metrics_module
 from task_assignor.runtime.watching import metrics_export
 from task_assignor.sdk import ConfigException, TaskId
 from tests.runtime.support import application, join_topology, write_streams
@@ -49,8 +50,8 @@ from tests.runtime.support import application, join_topology, write_streams
 T = tuple(TaskId(0, partition) for partition in range(3))
 
 
-def joined(client: str) -> ClientJoined:
-    return ClientJoined(client, "p", f"{client}-1", "pid 1", "host", 1)
+def joined(client: str, pid: int = 1) -> ClientJoined:
+    return ClientJoined(client, "p", f"{client}-1", f"pid {pid}", "host", pid)
 
 
 def committed(commit: int, rows: dict[str, int], remaining: int = 0, **counters: int) -> BatchesCommitted:
@@ -133,6 +134,41 @@ def test_a_restored_task_a_failure_and_the_end_are_counted() -> None:
     assert found["task-closed-total"] == {"a": 3, "b": 1}
 
 
+def test_what_was_restored_counts_once_whoever_tells_it() -> None:
+    """What a client had not said before it ended was missing, and what one had that lost its connection counted twice."""
+    metrics = Metrics("shop")
+    metrics.take(joined("a"))
+    metrics.take(TaskRestored("a", T[0], "active", 500, 0, "changelog", 1, 0.5))
+    assert metrics.to_json()["restore-total"] == {"a": 500}
+    for joins, rows in ((0, 500), (0, 520), (1, 520), (1, 600)):
+        for _ in range(joins):
+            metrics.take(ClientLost("a", "a-1", "no heartbeat"))
+            metrics.take(joined("a"))
+        metrics.take(ClientProgress("a", (), (), 0, rows, 0))
+    assert metrics.to_json()["restore-total"] == {"a": 600}
+    # Another life of a client of pinned Spark tasks is in the same process.
+    metrics.take(joined("a"))
+    metrics.take(TaskRestored("a", T[0], "active", 40, 0, "changelog", 1, 0.5))
+    for rows in (40, 50):
+        metrics.take(ClientProgress("a", (), (), 0, rows, 0))
+    assert metrics.to_json()["restore-total"] == {"a": 650}
+
+
+def test_rates_are_those_since_the_clients_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of ten seconds was told as that of one; and the first ones of another run as those of half a minute."""
+    clock = [1_000.0]
+    monkeypatch.setattr(metrics_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    metrics = Metrics("shop")
+    for _ in range(2):
+        metrics.take(joined("a"))
+        clock[0] += 10
+        metrics.take(committed(1, {"a": 1_000}))
+        found = metrics.to_json()
+        assert (found["process-rate"], found["commit-rate"]) == ({"a": 100}, 0.1)
+        metrics.end()
+        clock[0] += 10
+
+
 def test_a_run_that_fails_before_it_has_a_log_is_counted(tmp_path: Path) -> None:
     """Who watched that number saw no run, and no failure."""
     write_streams(tmp_path / "topics", rows=10, keys=2)
@@ -145,8 +181,8 @@ def test_a_run_that_fails_before_it_has_a_log_is_counted(tmp_path: Path) -> None
 
 def test_counts_go_on_when_a_client_comes_again_and_its_own_count_begins_anew() -> None:
     metrics = Metrics("shop")
-    for rows in (100, 40):
-        metrics.take(joined("a"))
+    for pid, rows in ((1, 100), (2, 40)):
+        metrics.take(joined("a", pid))
         metrics.take(ClientProgress("a", (), (), 0, rows, 0))
     assert metrics.to_json()["restore-total"] == {"a": 140}
 

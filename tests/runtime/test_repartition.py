@@ -26,6 +26,7 @@ from task_assignor.runtime import (
     Output,
     Processor,
     Repartitioned,
+    RunEvent,
     StreamsApplication,
     SubTopology,
     TaskContext,
@@ -100,7 +101,16 @@ def test_an_aggregation_by_another_key_after_a_join_is_exact(tmp_path: Path) -> 
     left, right = write_streams(tmp_path / "topics", rows=2_000, keys=50, partitions=2)
     watch = Watch()
     app = application(tmp_path, counting_topology(), clients=2)
-    app.run(watch)
+    lags = []
+
+    def see(event: RunEvent) -> None:
+        watch(event)
+        if isinstance(event, BatchesCommitted):
+            lags.append((app.metrics.to_json()["records-lag-sum"], event.remaining))
+
+    app.run(see)
+    # Rows that nobody has read yet were none, as long as who is to read them was at its first batch.
+    assert [lag for lag, remaining in lags if lag != remaining] == []
     assert last_counts(tmp_path) == expected_counts(left, right)
     commits = list(CommitLog(tmp_path / "run").records())
     tasks = {str(task) for record in commits for task in record.tasks}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import attrs
 import msgspec
@@ -11,6 +13,7 @@ import pytest
 
 from task_assignor.runtime import BatchesCommitted, ClientSpec, CommitLog, append_topic, committed_files, write_topic
 from task_assignor.runtime.machines.checkpoint import Checkpoint
+from task_assignor.runtime.machines.coordinator.members import Member, Members
 from task_assignor.runtime.machines.coordinator.progress import Progress
 from task_assignor.runtime.machines.protocol import START, Change, Position, position_of
 from task_assignor.runtime.machines.records import (
@@ -89,6 +92,18 @@ def test_lags_are_right_when_the_changes_are_gone_and_restores_read_no_more_than
         ]
         assert [found.rows_to_read(A, at) for at in (START, old, new)] == [3, 3, 1]
         assert found.changelog_ends() == {A: 10}
+
+
+def test_a_state_that_is_all_in_a_snapshot_is_one_that_is_to_be_restored() -> None:
+    """Its task stood still while it came, however large it was, and nobody was told that it was being restored."""
+    progress, members = _progress(10), Members("run", 1)
+    progress.take_snapshot(_snapshot(9, {"a": 9}))
+    positions: dict[TaskId, Position] = {}
+    members._owners[A] = cast(Member, SimpleNamespace(positions=positions))
+    assert members.rows_to_restore(progress) == {A: 0}
+    positions[A] = progress.position(A)
+    assert members.rows_to_restore(progress) == {}
+    assert members.rows_to_restore(_progress()) == {}, "there is none yet"
 
 
 @pytest.mark.parametrize(

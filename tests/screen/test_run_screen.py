@@ -23,6 +23,7 @@ from task_assignor.runtime import (
     RunEvent,
     RunFailed,
     RunFinished,
+    SourcesGrown,
     TaskRestored,
     TaskStalled,
 )
@@ -184,6 +185,28 @@ def _handlers_made(monkeypatch: pytest.MonkeyPatch) -> list[logging.Handler]:
     return made
 
 
+def test_the_lag_is_that_of_the_sources_also_before_the_first_commit() -> None:
+    """It was none, for as long as the first batches took, or states were restored."""
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=100, height=50, force_terminal=True, no_color=True))
+
+    def line() -> str:
+        file.truncate(0)
+        with screen:
+            pass
+        (found,) = (line for line in file.getvalue().splitlines() if "%" in line)
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|[╌━\0\r]", "", found).strip()
+
+    assert line() == "0%"
+    screen.show(Rebalanced(7, "a is there", {"a": ClientTasks(TASKS)}))
+    screen.show(SourcesGrown({TASKS[0]: {"left": 1_000, "right": 10}, TASKS[1]: {"left": 20}}))
+    assert line() == "0%  lag 1,030 rows  generation 7"
+    screen.show(BatchesCommitted(9, 7, {}, 600, 0, {"a": 600}, 0.1, 430, lags={TASKS[0]: {"left": 400, "right": 10}}))
+    assert line() == "58%  lag 430 rows  commit 9  generation 7"
+    screen.show(SourcesGrown({TASKS[1]: {"left": 100}}))
+    assert line() == "54%  lag 510 rows  commit 9  generation 7"
+
+
 @pytest.mark.parametrize("width", [40, 100])
 def test_a_narrow_table_cuts_neither_names_nor_numbers(width: int) -> None:
     """Clients of long names, or all in a narrow terminal, looked alike: `cli…`; and 123,456 like 12."""
@@ -275,9 +298,30 @@ def test_in_a_file_there_is_a_line_a_minute_while_rows_come(monkeypatch: pytest.
     for number, rows in ((0, 100), (1, 1), (2, 1), (3, 0), (4, 1)):
         screen.show(BatchesCommitted(number, 1, {}, rows, 1, {"a": rows}, 0.1, 0))
         clock[0] += 40
-    assert "100% of the rows, commit 2: 4 rows/s (a 4)" in file.getvalue()
+    assert "100% of the rows, commit 2: 0 rows/s (a 0)" in file.getvalue(), "a row in the last two seconds"
     commits = re.findall(r"(\d+\.\d) s  100% of the rows, commit (\d)", file.getvalue())
     assert commits == [("0.0", "0"), ("80.0", "2"), ("160.0", "4")]
+
+
+def test_rates_are_told_over_the_time_that_batches_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed every ten seconds was told as that of a quarter of a second."""
+    clock = [0.0]
+    monkeypatch.setattr(run_screen, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=100))
+    screen.show(joined("a", 1))
+    screen.show(joined("b", 2))
+    clock[0] = 5
+    screen.show(Rebalanced(1, "2 clients are there", {"a": ClientTasks(TASKS[:2]), "b": ClientTasks(TASKS[2:])}))
+    for number in range(5):
+        # They are ordered a bit before the commit of those before them is told.
+        clock[0] += 9.99
+        rows = {"a": 10_000, "b": 10_000}
+        screen.show(BatchesCommitted(number, 1, {}, 20_000, 1, rows, 10.0, 80_000 - 20_000 * number))
+    clock[0] += 600
+    screen.show(BatchesCommitted(5, 1, {}, 10_000, 1, {"a": 10_000}, 0.1, 0))
+    told = re.findall(r"commit \d: (.*)", file.getvalue())
+    assert told == [*["2k rows/s (a 1k, b 1k)"] * 5, "1k rows/s (a 1k, b 0)"]
 
 
 def test_one_of_a_thing_is_not_said_as_several() -> None:
@@ -295,6 +339,34 @@ def test_what_is_to_be_restored_is_told_with_the_time_that_is_left() -> None:
     (told,) = (line for line in lines if line.startswith("to restore"))
     # 7.2 s a row; the screen has needed less than a minute until here.
     assert 28_740 <= float(told.removeprefix("to restore: 2 tasks, 4,000 changelog rows, about ").split()[0]) <= 28_800
+
+
+@pytest.mark.parametrize(("threads", "snapshot_rows"), [(1, 0), (4, 0), (1, 99_000)])
+def test_the_time_that_is_left_of_restores_falls_as_it_passes(
+    monkeypatch: pytest.MonkeyPatch, threads: int, snapshot_rows: int
+) -> None:
+    """The time of those that were done was taken off twice: none was left when half of them were. And of snapshots nothing was known."""
+    clock = [0.0]
+    monkeypatch.setattr(run_screen, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    tasks = tuple(TaskId(0, partition) for partition in range(12))
+    file = io.StringIO()
+    screen = RunScreen(Console(file=file, width=100, height=50, force_terminal=True, no_color=True))
+    screen.show(joined("a", 1))
+    screen.show(Rebalanced(1, "a is there", {"a": ClientTasks(tasks)}, restoring=dict.fromkeys(tasks, 1_000)))
+    # Few changes do not take less time where most of the state is in a snapshot.
+    rows = 1 if snapshot_rows else 1_000
+    for done, task in enumerate(tasks[:-1], 1):
+        clock[0] = 10.0 * -(-done // threads)
+        screen.show(TaskRestored("a", task, "active", rows, snapshot_rows, "changelog", 5, 10.0))
+        clock[0] += 4.0
+        file.truncate(0)
+        with screen:
+            pass
+        if done % threads == 0:
+            left_s = 10.0 * 12 / threads - clock[0]
+            left = f"{12 - done} task{'s' if done < 11 else ''}, {12_000 - done * 1_000:,} changelog rows"
+            told = re.findall(f"restoring {left}, about (.*) s", file.getvalue())
+            assert float(told[0]) == pytest.approx(left_s, rel=0.02)
 
 
 def test_who_waits_for_the_next_rebalance_is_named() -> None:

@@ -66,7 +66,13 @@ def _look(run_dir: str) -> dict[str, Any]:
 
     layout = RunLayout(run_dir)
     known = read_application(layout)
-    commits = _sum_of(list(CommitLog(run_dir).records()))
+    log = CommitLog(run_dir)
+    commits, files = _sum_of(list(log.records())), log.output_files()
+    # Of those in files it is known whatever history is gone.
+    rows = commits["rowsByOutput"] | {
+        name: sum(found.file.rows for found in files.of(name)) for name in known.outputs if not files.topic(name)
+    }
+    commits["rowsByOutput"] = {name: number for name, number in rows.items() if number}
     happened: list[dict[str, Any]] = []
     metrics: dict[str, Any] | None = None
     for line in read_log(layout.storage):
@@ -80,7 +86,7 @@ def _look(run_dir: str) -> dict[str, Any]:
         "runDir": layout.run_dir,
         "topicsRoot": known.topics_root,
         "topics": sorted(known.identity["topics"]),
-        "outputs": {name: commits["rowsByOutput"].get(name, 0) for name in sorted(known.outputs)},
+        "outputs": {name: rows.get(name, 0) for name in sorted(known.outputs)},
         **commits,
         "happened": happened,
         "metrics": metrics,
@@ -146,7 +152,7 @@ def _span(found: dict[str, Any]) -> str:
         return "none yet"
     older = found["olderCommits"]
     gone = (
-        f"; of {counted(older, 'older one')} the history is gone, and what they read is not in the sums"
+        f"; of {counted(older, 'older one')} the history is gone, and what they read is not in the sums, nor what they wrote to topics"
         if older
         else ""
     )

@@ -28,6 +28,7 @@ from task_assignor.runtime import (
     RunFailed,
     RunFinished,
     RunStopping,
+    SourcesGrown,
     TaskRestored,
     TaskStalled,
 )
@@ -37,6 +38,7 @@ from task_assignor.sdk.text import counted, duration, perhaps_inexact, printable
 
 PIPED_WIDTH = 100
 _RATE_WINDOW_S = 2.0
+"""Rates are over so long, or over as long as the batches took: those of a minute all come at its end."""
 _AROUND_TABLE = 7
 """Lines of the live screen that are no rows of clients: one above them, four of the table, two below."""
 _NAMED = 4
@@ -73,9 +75,12 @@ class RunScreen:
         self._assignment: dict[str, ClientTasks] = {}
         self._generation = 0
         self._processed = 0
-        self._remaining = -1
-        self._commit = -1
-        self._recent: deque[tuple[float, Mapping[str, int]]] = deque()
+        self._lags: dict[TaskId, Mapping[str, int]] = {}
+        self._remaining = self._commit = -1
+        """-1: they are not known yet."""
+        self._recent: deque[tuple[float, BatchesCommitted]] = deque()
+        self._recent_since = self._begin
+        """From when on these have all rows that were committed."""
         self._restored_rows: Counter[str] = Counter()
         self._standby_lag: dict[str, int] = {}
         self._takeover: list[TaskRestored] = []
@@ -92,7 +97,7 @@ class RunScreen:
         )
 
     def __enter__(self) -> Self:
-        self._begin = time.monotonic()
+        self._begin = self._recent_since = time.monotonic()
         if self._console.is_terminal:
             self._live.start()
         return self
@@ -132,6 +137,9 @@ class RunScreen:
                 self._restored(event)
             case BatchesCommitted():
                 self._committed(event)
+            case SourcesGrown():
+                self._lags.update(event.lags)
+                self._remaining = sum(sum(lags.values()) for lags in self._lags.values())
             case ClientProgress():
                 self._standby_lag[event.client] = event.standby_lag
             case ResultRefused():
@@ -177,6 +185,9 @@ class RunScreen:
         self._assignment = dict(event.assignment)
         self._generation = event.generation
         self._takeover = []
+        if not former:
+            # Before, nobody could process anything.
+            self._recent_since = time.monotonic()
         total = sum(len(tasks.active) for tasks in event.assignment.values())
         of_all = f"{counted(total, 'task')} for {counted(len(event.assignment), 'client')}"
         moved = f", {_summary(moves)}" if former else ""
@@ -191,7 +202,7 @@ class RunScreen:
             self.say(_followup_line(event.followup_deadline_ms, event.assignment))
 
     def _restored(self, event: TaskRestored) -> None:
-        self._restores.end(event)
+        self._restores.end(event, time.monotonic())
         self._restored_rows[event.client] += event.rows + event.snapshot_rows
         has_state = event.rows or event.snapshot_rows or event.origin != "changelog"
         if event.role == "active" and event.batch >= 0 and has_state:
@@ -204,10 +215,14 @@ class RunScreen:
             self._takeover = []
         self._commit = event.commit
         self._processed += event.rows_in
+        self._lags.update(event.lags)
         self._remaining = event.remaining
-        self._recent.append((now, event.rows_by_client))
-        while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
-            self._recent.popleft()
+        self._recent.append((now, event))
+        window = max(_RATE_WINDOW_S, *(recent.seconds for _, recent in self._recent))
+        while self._recent[0][0] < now - window:
+            self._recent_since = self._recent.popleft()[0]
+        # Whoever had nothing to do for long begins anew.
+        self._recent_since = max(self._recent_since, self._recent[0][0] - window)
         total = max(self._processed + self._remaining, 1)
         is_due = self._processed * _PIPED_STEPS >= self._next_step * total or now - self._told >= _PIPED_EVERY_S
         if not self._console.is_terminal and event.rows_in and is_due:
@@ -221,11 +236,11 @@ class RunScreen:
 
     def _rates(self, now: float) -> dict[str, float]:
         """Client -> rows per second, lately."""
-        since = max(now - self._recent[0][0], 0.25) if self._recent else 1.0
+        seconds = max(now - self._recent_since, 0.25)
         rows: Counter[str] = Counter()
-        for _, by_client in self._recent:
-            rows.update(by_client)
-        return {client: rows[client] / since for client in self._attempts}
+        for _, recent in self._recent:
+            rows.update(recent.rows_by_client)
+        return {client: rows[client] / seconds for client in self._attempts}
 
     def _assignment_table(self, moves: Sequence[_Move]) -> Table:
         """The clients and their tasks; of many clients those to which tasks came, and as many others as there is room for."""
@@ -257,10 +272,10 @@ class RunScreen:
         total = self._processed + self._remaining if self._remaining >= 0 else 0
         share = self._processed / total if total else 0.0
         bar = "━" * round(share * 30)
-        line = Text(
-            f"{bar:╌<30} {share:4.0%}  lag {max(self._remaining, 0):,} rows  commit {max(self._commit, 0)}  "
-            f"generation {self._generation}",
-        )
+        line = Text(f"{bar:╌<30} {share:4.0%}")
+        line.append(f"  lag {self._remaining:,} rows" if self._remaining >= 0 else "")
+        line.append(f"  commit {self._commit}" if self._commit >= 0 else "")
+        line.append(f"  generation {self._generation}" if self._generation else "")
         table = Table()
         # A terminal that is too narrow shall cut neither names, which begin alike, nor numbers.
         table.add_column("client", overflow="fold")
@@ -294,29 +309,47 @@ class _Restores:
     left: dict[TaskId, tuple[str, int]] = attrs.field(factory=dict)
     """Task -> its client, and the changelog rows that it has yet to read."""
     begun: float = 0.0
+    done: dict[str, tuple[int, float]] = attrs.field(factory=dict)
+    """Client -> rows that it has read since then, of snapshots too, and when it was done with the last task."""
+    tasks: int = 0
+    """Tasks that have been restored, so far as there was something to be read, and in all of them:"""
     rows: int = 0
+    snapshot_rows: int = 0
     seconds: float = 0.0
 
     def begin(self, event: Rebalanced, now: float) -> None:
         owners = {task: client for client, tasks in event.assignment.items() for task in tasks.active}
         self.left = {task: (owners[task], rows) for task, rows in event.restoring.items()}
-        self.begun = now
+        self.begun, self.done = now, {}
 
-    def end(self, event: TaskRestored) -> None:
+    def end(self, event: TaskRestored, now: float) -> None:
+        rows = event.rows + event.snapshot_rows
+        if rows:
+            self.tasks += 1
+            self.rows += rows
+            self.snapshot_rows += event.snapshot_rows
+            self.seconds += event.seconds
         if event.role == "active":
             self.left.pop(event.task, None)
-        self.rows += event.rows
-        self.seconds += event.seconds if event.rows else 0.0
+            before, last = self.done.get(event.client, (0, self.begun))
+            self.done[event.client] = (before + rows, now if rows else last)
 
     def describe(self, now: float) -> str:
-        by_client: Counter[str] = Counter()
-        for client, rows in self.left.values():
-            by_client[client] += rows
-        what = f"{counted(len(self.left), 'task')}, {counted(by_client.total(), 'changelog row')}"
-        if not self.rows or not self.seconds:
+        rows = sum(rows for _, rows in self.left.values())
+        what = f"{counted(len(self.left), 'task')}, {counted(rows, 'changelog row')}"
+        if not self.seconds:
             return what
-        needed = max(by_client.values(), default=0) * self.seconds / self.rows
-        return f"{what}, about {max(needed - (now - self.begun), 0.0):.1f} s"
+        to_read: dict[str, float] = dict.fromkeys((client for client, _ in self.left.values()), 0.0)
+        for client, changes in self.left.values():
+            # Nobody knows how many rows its snapshot has; those of tasks that are done are most like it.
+            to_read[client] += changes + self.snapshot_rows / self.tasks
+        return f"{what}, about {max(self._left_s(client, rows, now) for client, rows in to_read.items()):.1f} s"
+
+    def _left_s(self, client: str, rows: float, now: float) -> float:
+        """As quick as it was until now, with several threads maybe; before its first task, as others were with one."""
+        done, last = self.done.get(client, (0, self.begun))
+        row_s = (last - self.begun) / done if done else self.seconds / self.rows
+        return max(rows * row_s - (now - last), 0.0)
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -105,3 +106,18 @@ def test_transactions_of_clients_that_nobody_knows_are_waited_for(monkeypatch: p
     monkeypatch.setattr(committed, "end_those_of", lambda *_: None)
     end_transactions(connection, "count", count_topology("in"), [TaskId(0, 0)], {}, list)
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_transactions_are_ended_also_when_the_main_thread_has(
+    monkeypatch: pytest.MonkeyPatch, *, is_ending: bool
+) -> None:
+    """A run that had begun in another thread failed: `cannot schedule new futures after interpreter shutdown`."""
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", is_ending)
+    asked: list[str] = []
+    brokers = SimpleNamespace(
+        producer=lambda settings: SimpleNamespace(init_transactions=settings["transactional.id"]),
+        ask=lambda _, what: asked.append(what),
+    )
+    committed.end_those_of(cast(Connection, brokers), "shop", ["a", "b"])
+    assert sorted(asked) == [committed.transactional_id("shop", who) for who in ("a", "b")]

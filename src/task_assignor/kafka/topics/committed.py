@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -332,7 +332,12 @@ def end_those_of(connection: Connection, application_id: str, names: Collection[
         connection.ask(f"end the transactions {name}", producer.init_transactions)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for _ in pool.map(end, names):
+        try:
+            ended: Iterable[None] = pool.map(end, names)
+        except RuntimeError:
+            # The main thread has ended, and Python gives no more work to others.
+            ended = map(end, names)
+        for _ in ended:
             pass
 
 

@@ -76,7 +76,8 @@ class Rebalanced(Value, frozen=True):
         kept: why the former assignment was kept (the assignor asked to try again); "" normally.
         followup_deadline_ms: when the next rebalance begins that a client asked for, ms since the epoch; None: nobody did.
         inexact: codes of goals that the assignor perhaps did not reach exactly, sorted.
-        restoring: active task -> rows of its changelogs that its client has yet to read, where there are some.
+        restoring: active task whose state its client has yet to bring up to date -> rows of its changelogs to be read for that; a
+            snapshot may have the rest, or all.
         leaving: clients that get nothing, since they are to leave.
     """
 
@@ -192,7 +193,8 @@ class BatchesCommitted(Value, frozen=True):
         remaining: source rows that are still to be read.
         rows_by_task: task -> rows read.
         counters: what the processors counted, all tasks together.
-        lags: of these tasks, source topic -> rows of its partition that are there and not committed.
+        lags: of these tasks, and of those that read what they wrote: source topic -> rows of its partition that are there and not
+            committed.
         found: of those whose results were in Kafka already, task -> rows that they are made of: `rows_in` counts them, `rows_out`
             does not count what was written for them.
     """

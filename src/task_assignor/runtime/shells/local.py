@@ -48,6 +48,8 @@ _NO_PROCESS: Final = "Maybe allow for more processes (ulimit -u), or set TMPDIR 
 """What to do where one cannot be started; the fork server has its socket there."""
 _KILLED_S: Final = 30.0
 """So long processes that were killed are waited for: the kernel may hold one whose disk does not answer."""
+_UNKNOWN: Final = 255
+"""The exit code of a process of which the kernel has told somebody else; that of a fork server, too."""
 _LOOK_EVERY_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.05
 """At the fork server, while it is waited for the end of processes."""
@@ -57,6 +59,8 @@ def _main(payload: bytes, reasons: Connection) -> None:
     # Ctrl-C reaches the whole process group; the application decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    # Ignored, as it may be where this process comes from, it would hide how processes end that are started here.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # What a processor prints shall be seen when it is printed, also where the output is no terminal.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -91,6 +95,16 @@ def _kept_from_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _forget_foreign_fork_server() -> None:
+    """Python would wait for it as for a child of its own: for that of the process which this one was forked from, or one whose end it cannot see."""
+    server = vars(forkserver._forkserver)  # noqa: SLF001
+    pid = server.get("_forkserver_pid")
+    if pid is not None and _exit_code(pid) is not None:
+        with suppress(OSError):
+            os.close(server["_forkserver_alive_fd"])
+        server.update(dict.fromkeys(("_forkserver_pid", "_forkserver_address", "_forkserver_alive_fd")))
+
+
 def _wake_fork_server() -> None:
     """While it is stopped (by SIGSTOP) it starts nobody and tells no end: both would be waited for without end."""
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # noqa: SLF001
@@ -99,32 +113,42 @@ def _wake_fork_server() -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+def _exit_code(child: int) -> int | None:
+    """How a process ended that this one has started; None: it has not."""
+    try:
+        ended, status = os.waitpid(child, os.WNOHANG)
+    except ChildProcessError:
+        return _UNKNOWN
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _is_alive(process: BaseProcess) -> bool:
+    """Of what the kernel tells no more, since somebody else in this program has waited for it or ignores such ends, `is_alive` never sees the end."""
+    if process.is_alive():
+        popen = process._popen  # type: ignore[attr-defined]  # noqa: SLF001
+        if popen.method != "forkserver":
+            code = _exit_code(process.pid or 0)
+            # Another thread may have asked, and heard it.
+            popen.returncode = code if popen.returncode is None else popen.returncode
+    return process.is_alive()
+
+
 def _wait_for_end(process: BaseProcess, timeout_s: float) -> None:
     """Wait so long at most. `join` waits without end for a process that has closed its files, and so what tells of its end, and lives on."""
     until = time.monotonic() + timeout_s
     wait([process.sentinel], max(timeout_s, 0))
-    while process.is_alive() and (left_s := until - time.monotonic()) > 0:
+    while _is_alive(process) and (left_s := until - time.monotonic()) > 0:
         time.sleep(min(_LOOK_AGAIN_S, left_s))
 
 
 def _how(code: int) -> str:
     """How a process has ended, by its exit code."""
+    if code == _UNKNOWN:
+        return f"exit code {code}, or how nobody has told: maybe this program waits for all its processes, or ignores SIGCHLD"
     if code >= 0:
         return f"exit code {code}"
     # Of real-time signals only the first and the last have names.
     return f"signal {signal.Signals(-code).name if -code in [*signal.Signals] else -code}"
-
-
-def _hear_of_ends() -> None:
-    """While SIGCHLD is ignored, as who started this program may have had it, the kernel tells of the end of no process."""
-    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        try:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        except ValueError:
-            _log.warning(
-                "SIGCHLD is ignored, so it is not seen when processes of clients end: none is started again, and the end of the run "
-                "waits for them. Maybe signal.signal(signal.SIGCHLD, signal.SIG_DFL) in the main thread."
-            )
 
 
 def _forget_missing_main() -> None:
@@ -186,7 +210,7 @@ class LocalProcessLauncher:
         return {
             name: process.pid
             for name, process in sorted(self._processes.items())
-            if process.pid is not None and process.is_alive()
+            if process.pid is not None and _is_alive(process)
         }
 
     def start(self, plan: LaunchPlan) -> None:
@@ -194,7 +218,13 @@ class LocalProcessLauncher:
 
         Raises:
             ConfigException: the environment, which they have from this process, says nothing that tags can be.
+            ClientException: this process may have none of its own.
         """
+        if multiprocessing.current_process().daemon:
+            raise ClientException(
+                "The processes of clients cannot be started: this one is a daemon of multiprocessing, such as a worker of its Pool or of Celery, which "
+                "may have none of its own. Maybe a worker of concurrent.futures.ProcessPoolExecutor, or `task-assignor run`."
+            )
         for bootstrap in plan.bootstraps:
             # Else each of them would be started, and fail, several times.
             tags_of(bootstrap.spec, os.environ)
@@ -254,8 +284,8 @@ class LocalProcessLauncher:
                 target=_main, args=(payload, writer), name=name, daemon=True
             )
             process.unblocks_itself = True  # type: ignore[attr-defined]
+            _forget_foreign_fork_server()
             _wake_fork_server()
-            _hear_of_ends()
             try:
                 with _kept_from_ctrl_c():
                     process.start()
@@ -276,7 +306,7 @@ class LocalProcessLauncher:
     def exits(self) -> list[ClientExit]:
         """Processes that have ended since the last call."""
         _wake_fork_server()
-        ended = [(name, process) for name, process in sorted(self._processes.items()) if not process.is_alive()]
+        ended = [(name, process) for name, process in sorted(self._processes.items()) if not _is_alive(process)]
         exits = [ClientExit(name, "it had no process") for name in self._absent]
         self._absent.clear()
         for name, process in ended:
@@ -296,15 +326,15 @@ class LocalProcessLauncher:
         for process in self._processes.values():
             _wait_for_end(process, deadline - time.monotonic())
         for process in self._processes.values():
-            if process.is_alive():
+            if _is_alive(process):
                 # A stopped process would ignore anything milder.
                 process.kill()
         until, left = time.monotonic() + _KILLED_S, []
         for name, process in sorted(self._processes.items()):
-            while process.is_alive() and time.monotonic() < until:
+            while _is_alive(process) and time.monotonic() < until:
                 _wake_fork_server()
                 _wait_for_end(process, min(_LOOK_EVERY_S, _KILLED_S))
-            if process.is_alive():
+            if _is_alive(process):
                 left.append(f"{name} (pid {process.pid})")
             else:
                 process.close()

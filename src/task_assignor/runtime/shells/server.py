@@ -7,8 +7,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from task_assignor.group import GroupLeader, GroupRebalance
 from task_assignor.group.limits import Limited
@@ -102,6 +102,30 @@ class _Writer:
             self._channel.close()
 
 
+class _Aside(threading.Thread):
+    """Does one thing after the other. Executors take nothing more once the main thread has ended, while a run goes on in another one."""
+
+    def __init__(self) -> None:
+        super().__init__(name="checkpoints", daemon=True)
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def do(self, call: Callable[[], None]) -> None:
+        """Call this after what was given before."""
+        self._calls.put(call)
+
+    def close(self) -> None:
+        """Wait until all is done."""
+        self._calls.put(None)
+        self.join()
+
+    def run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException:  # noqa: BLE001 - whatever it is, the next one is to be done
+                _log.warning("The upkeep of the folder of the run has failed", exc_info=True)
+
+
 def _write_checkpoint(commits: CommitLog, due: deque[StoreCheckpoint], written: Callable[[Checkpoint], None]) -> None:
     try:
         newest = due.pop()
@@ -148,7 +172,7 @@ class CoordinatorServer:
         self._clock = Clock()
         self._error: StreamsException | None = None
         self._deciding: Limited[GroupRebalance] | None = None
-        self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._aside = _Aside()
         self._checkpoint_due: deque[StoreCheckpoint] = deque(maxlen=1)
         """The newest one that has not begun: where they are due faster than they are written, they do not queue up."""
         self._waits = Standstill("The coordinator") if waits is None else waits
@@ -216,6 +240,7 @@ class CoordinatorServer:
             None, or why the run failed.
         """
         self._listener.start()
+        self._aside.start()
         if growing is not None:
             growing.start(self._tell_of_sources)
         if permits is not None:
@@ -250,7 +275,7 @@ class CoordinatorServer:
         finally:
             self._give_up_question()
             with self._waits.during(f"the last checkpoint, in {commits.address}"):
-                self._checkpoints.shutdown()
+                self._aside.close()
             if growing is not None:
                 growing.stop()
             if permits is not None:
@@ -340,9 +365,9 @@ class CoordinatorServer:
                         committed(record, time.monotonic() - began)
                 case StoreCheckpoint():
                     self._checkpoint_due.append(instruction)
-                    self._checkpoints.submit(_write_checkpoint, commits, self._checkpoint_due, checkpointed)
+                    self._aside.do(partial(_write_checkpoint, commits, self._checkpoint_due, checkpointed))
                 case DeleteFiles(names):
-                    self._checkpoints.submit(_delete, commits, names)
+                    self._aside.do(partial(_delete, commits, names))
                 case Announce(event):
                     if isinstance(event, (MarkerReached, MarkerRefused)):
                         self._asked.remove(event.name)

@@ -254,10 +254,16 @@ class Listener:
         serve: does what there is to do with a connection, and closes and releases it.
 
     Raises:
-        ClientException: the address cannot be used.
+        ClientException: the address cannot be used, or the sockets of this process are no longer Python's.
     """
 
     def __init__(self, host: str, port: int, authkey: bytes, kind: Any, serve: Callable[[Channel[Any]], None]) -> None:
+        package = socket.socket.__module__.partition(".")[0]
+        if package in ("gevent", "eventlet"):
+            raise ClientException(
+                f"The sockets of this process are those of {package} (monkey.patch_all maybe), over which no client can be heard. Maybe run "
+                "the application in a process of its own, as by `task-assignor run`."
+            )
         self._authkey = authkey
         self._read = reader_of(kind)
         self._serve = serve

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pyarrow as pa
 
@@ -30,6 +30,9 @@ _BEGUN: Final = re.compile(rf"{_TEMPORARY}(.+)-\d+-\d+-\d+")
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 _NO_LOCK: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """What network file systems say that have no locks (NFS and Lustre as they may be mounted)."""
+_HELD: Final[set[IO[str]]] = set()
+"""Files by which this process holds something. Who is forked meanwhile, a worker of a pool maybe, would hold it too, for as long as it lives."""
+os.register_at_fork(after_in_child=lambda: [file.close() for file in _HELD])
 _TRIES: Final = 20
 _OPEN_FILES: Final = 64
 """So many are written and made durable together: a process may have 256 open on macOS, 1 024 on most of Linux."""
@@ -190,7 +193,11 @@ class LocalStorage(Storage):
             except OSError as error:
                 if error.errno not in _NO_LOCK:
                     raise
-            yield
+            _HELD.add(file)
+            try:
+                yield
+            finally:
+                _HELD.discard(file)
 
     # Names. Texts: they are made for every file of every batch, and paths take longer than the disk.
 

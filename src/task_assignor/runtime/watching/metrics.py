@@ -84,7 +84,11 @@ METRICS: Final = (
     Metric("task-closed-total", "counter", "Tasks that were taken from a client, or lost with it.", "client"),
     Metric("active-restoring-tasks", "gauge", "Active tasks whose state is being restored.", "client"),
     Metric("restore-total", "counter", "Changelog rows read to restore tasks or to keep standbys.", "client"),
-    Metric("restore-remaining-records-total", "gauge", "Changelog rows that restoring active tasks have yet to read."),
+    Metric(
+        "restore-remaining-records-total",
+        "gauge",
+        "Changelog rows of restoring active tasks; of each all, until it is done.",
+    ),
     Metric(
         "stalled-tasks-total",
         "counter",
@@ -98,7 +102,7 @@ METRICS: Final = (
     Metric("tasks-moved-total", "counter", "Active tasks that went from one client to another."),
     Metric("last-rebalance-seconds-ago", "gauge", "Time since the last rebalance; -1: there was none."),
     Metric("generation", "gauge", "Number of the newest assignment."),
-    Metric("lost-clients-total", "counter", "Clients that left before the end."),
+    Metric("lost-clients-total", "counter", "Clients that ended without having been told to, or were not heard of."),
     Metric("refused-results-total", "counter", "Late answers of former owners that were thrown away."),
     Metric("failed-runs-total", "counter", "Runs that ended with an error."),
 )
@@ -123,13 +127,13 @@ class Sample:
 class _Window:
     """Numbers of the last half minute, second by second."""
 
-    def __init__(self) -> None:
+    def __init__(self, began: float = 0.0) -> None:
         self._seconds: deque[tuple[int, float, int, float]] = deque()
         """(second, sum, how many, largest)"""
-        self._began: float | None = None
+        self._began = began
+        """Before, there could be none."""
 
     def add(self, value: float, now: float) -> None:
-        self._began = now if self._began is None else self._began
         second = int(now)
         if self._seconds and self._seconds[-1][0] == second:
             _, total, count, largest = self._seconds.pop()
@@ -144,7 +148,7 @@ class _Window:
 
     def rate(self, now: float) -> float:
         total = sum(entry[1] for entry in self._recent(now))
-        return 0.0 if self._began is None else total / min(max(now - self._began, 1.0), _WINDOW_S)
+        return total / min(max(now - self._began, 1.0), _WINDOW_S)
 
     def mean(self, now: float) -> float:
         recent = self._recent(now)
@@ -170,7 +174,9 @@ class Metrics:
         self._tasks: dict[str, ClientTasks] = {}
         self._restoring: dict[TaskId, tuple[str, int]] = {}
         self._restored: dict[str, int] = {}
-        """Client -> changelog rows read since it started, as it said the last time."""
+        """Client -> changelog rows read since it started, as far as it has said."""
+        self._lives: dict[str, tuple[str, str, int]] = {}
+        """Client -> what executed it, on which host, in which process, the last time."""
         self._present: set[str] = set()
         self._rebalanced: float | None = None
 
@@ -205,8 +211,15 @@ class Metrics:
         values = self._values
         match event:
             case ClientJoined():
+                if not self._present:
+                    self._windows["commit", ""] = _Window(now)
+                self._windows["process", event.client] = _Window(now)
                 self._present.add(event.client)
-                self._restored[event.client] = 0
+                life = (event.attempt, event.host, event.pid)
+                if self._lives.get(event.client) != life:
+                    # Its own count begins anew; not where it has only lost its connection.
+                    self._restored[event.client] = 0
+                self._lives[event.client] = life
                 values["process-total"][event.client] += 0
             case ClientLost():
                 values["lost-clients-total"][""] += 1
@@ -218,9 +231,12 @@ class Metrics:
             case TaskRestored():
                 if event.role == "active":
                     self._restoring.pop(event.task, None)
+                # Now: it is in what its client says next, which may end before.
+                values["restore-total"][event.client] += event.rows
+                self._restored[event.client] = self._restored.get(event.client, 0) + event.rows
             case ClientProgress():
-                # Its own count begins anew with the client.
                 before = self._restored.get(event.client, 0)
+                # Of pinned Spark tasks one life may look like the other, and what it has restored is known already.
                 values["restore-total"][event.client] += max(event.restored_rows - before, 0)
                 self._restored[event.client] = event.restored_rows
                 values["standby-lag"][event.client] = event.standby_lag

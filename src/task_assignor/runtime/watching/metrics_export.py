@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -106,6 +106,9 @@ def metrics_on_port(metrics: Metrics, port: int = 0, host: str = "127.0.0.1") ->
     finally:
         # Its thread looks twice a second whether it shall end; requests have threads of their own, which nobody waits for.
         server.shutdown()
+        with suppress(OSError):
+            # Who was forked meanwhile has it, too, and would keep the port.
+            server.socket.shutdown(socket.SHUT_RDWR)
         server.server_close()
 
 

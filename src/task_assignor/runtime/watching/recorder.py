@@ -57,7 +57,7 @@ class RunResult:
             before the assignor decided.
         rebalances: the rebalances, with their reasons; of these and the next three the newest 1 000.
         restores: every time a task's state was brought up to date after an assignment.
-        lost_clients: clients that left before the end.
+        lost_clients: clients that ended without having been told to, or were not heard of.
         refused_results: late answers that were thrown away.
         counts: how many there were of these four, by the name of the event.
         stopped: why the run ended before all rows were processed: what `request_stop` was told, or the signal; "": it did

@@ -447,12 +447,9 @@ class Members:
         return news
 
     def rows_to_restore(self, progress: Progress) -> dict[TaskId, int]:
-        """Active task -> rows of its changelogs that its owner has yet to read, where there are some."""
-        behind = {
-            task: progress.rows_to_read(task, owner.positions.get(task, START))
-            for task, owner in sorted(self._owners.items())
-        }
-        return {task: rows for task, rows in behind.items() if rows}
+        """Active task whose owner has another state of it -> rows of its changelogs that it has yet to read; the rest is in a snapshot."""
+        positions = {task: owner.positions.get(task, START) for task, owner in sorted(self._owners.items())}
+        return {task: progress.rows_to_read(task, at) for task, at in positions.items() if progress.lag(task, at)}
 
     def news_of(self, record: CommitRecord, progress: Progress) -> list[tuple[int, Committed]]:
         """Whom to tell what of a commit."""

@@ -300,7 +300,7 @@ def _batches_committed(
     counters: Counter[str] = Counter()
     for commit in record.tasks.values():
         counters.update(commit.counters)
-    lags = {task: progress.unread(task) for task in record.tasks}
+    lags = {task: progress.unread(task) for task in sorted({*record.tasks, *progress.fed})}
     remaining = progress.remaining_rows()
     return BatchesCommitted(
         record.number,

@@ -81,6 +81,7 @@ class Progress:
 
     Attributes:
         checkpoint: the commit from whose checkpoint the coordinator went on; -1: there was none.
+        fed: the tasks that may go on because of what others wrote, or will write no more.
         feeds: topic that a sub-topology writes -> the topics that it reads. Those come first of which one is made by way of others.
     """
 
@@ -129,7 +130,7 @@ class Progress:
         self._news = TopicNews(readers, self._repartitions.news_every_ms)
         self._now_ms = 0
         self._markers: tuple[Marker, ...] = ()
-        self._fed: set[TaskId] = set()
+        self.fed: set[TaskId] = set()
 
     @classmethod
     def after(
@@ -345,16 +346,16 @@ class Progress:
         if record.opened_by:
             self._repartitions.begin(self._now_ms)
         written = (record.tasks[task] for task in sorted(record.tasks))
-        self._fed.update(self.move_ends(self._repartitions.publish(written, self._now_ms)))
+        self.fed.update(self.move_ends(self._repartitions.publish(written, self._now_ms)))
         self._markers = (*self._markers, *record.markers)[-KEPT_MARKERS:]
         # One with tasks has all that counts, so nobody is ahead of it.
         if record.tasks and (complete := self._see_how_far_all_are()):
-            self._fed.update(task for task, found in self._tasks.items() if complete.intersection(found.sources))
+            self.fed.update(task for task, found in self._tasks.items() if complete.intersection(found.sources))
         return self._repartitions.take_unwanted()
 
     def take_fed(self) -> list[TaskId]:
-        """The tasks that may go on because of what others wrote, or will write no more."""
-        fed, self._fed = self._fed, set()
+        """Those that are `fed`, and are so no more."""
+        fed, self.fed = self.fed, set()
         return sorted(fed)
 
     def _see_how_far_all_are(self) -> set[str]:
@@ -427,7 +428,7 @@ class Progress:
         self._now_ms = max(self._now_ms, now_ms)
         self._see_how_far_all_are()
         self._news.announce(self._times, now_ms)
-        self._fed.update(filter(self.has_news, self._tasks))
+        self.fed.update(filter(self.has_news, self._tasks))
 
     @property
     def _times(self) -> dict[str, int]:
