@@ -32,7 +32,7 @@ class Counting(JsonSerde):
 
 def a_batch(number: int, *outputs: tuple[KafkaTopic, pa.Table]) -> Batch:
     rows = [OutputRows(topic, PARTITIONS, number % PARTITIONS, found) for topic, found in outputs]
-    return Batch(TaskId(0, number), rows, [("log", b"v", b"k", number, -1)], 1, lambda _: [], 1)
+    return Batch(TaskId(0, number), rows, [("log", b"v", b"k", number, -1, None)], 1, lambda _: [], 1)
 
 
 def made_of(group: Sequence[Batch]) -> list[list[Record]]:

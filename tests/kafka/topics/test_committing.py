@@ -93,7 +93,7 @@ def a_batch(committer: Committer, topic: str, number: int = 0) -> Batch:
         assert ends[topic, 0] > 0
         return [TopicPartition(f"source of {topic}", number, 1, "")]
 
-    return Batch(TaskId(0, number), [], [(topic, b"v", b"k", 0, -1)] * 2, 4, offsets, committer.begin())
+    return Batch(TaskId(0, number), [], [(topic, b"v", b"k", 0, -1, None)] * 2, 4, offsets, committer.begin())
 
 
 def commit_all(committer: Committer, batches: Sequence[Batch]) -> list[BaseException | None]:
@@ -157,7 +157,7 @@ def test_one_whose_serde_gives_no_bytes_is_told_and_the_others_are_committed(mon
     committer = a_committer(producer, monkeypatch)
     good, bad = a_batch(committer, "good", 1), a_batch(committer, "bad", 2)
     value: Any = bytearray(b"v")
-    bad.logged = [("bad", value, b"k", 0, -1)]
+    bad.logged = [("bad", value, b"k", 0, -1, None)]
     committer._commit_all([good, bad])
     assert isinstance(bad.error, TopicException)
     assert "'bad' has the type bytearray. Its serde must make bytes" in str(bad.error)

@@ -173,7 +173,7 @@ def test_more_offsets_than_brokers_take_at_a_time_are_committed_together(run: Ru
     committer = Committer(connection, run.application_id, f"{run.application_id}-client-1")
     committer.take_permit(run.driver().permit())
     offsets = [TopicPartition(wide, number, number, "m" * 4_000) for number in range(partitions)]
-    batch = Batch(TASK, [], [(run.output, b"{}", b"k", 0, -1)], 3, lambda _: offsets, committer.begin())
+    batch = Batch(TASK, [], [(run.output, b"{}", b"k", 0, -1, None)], 3, lambda _: offsets, committer.begin())
     committer.commit(batch)
     found = committed_offsets(connection, run.application_id, [(wide, number) for number in range(partitions)])
     assert found == {(wide, number): (number, "m" * 4_000) for number in range(partitions)}
@@ -194,7 +194,7 @@ def test_pieces_that_are_too_large_are_written_smaller_though_another_error_come
                 raise TaskMigratedException("It is not said where the records are.")
             return [TopicPartition(run.source, 0, 1, "")]
 
-        records = [(small, each, b"k", 0, -1) for each in (value, *values)]
+        records = [(small, each, b"k", 0, -1, None) for each in (value, *values)]
         batch = Batch(TASK, [], records, 3, offsets, committer.begin(), {(run.source, 0): known}, committer.permits)
         committer.commit(batch)
         return len(records_of(run.servers, small))

@@ -49,7 +49,7 @@ def test_a_key_of_other_bytes_is_refused(key: bytes) -> None:
 def test_a_key_that_is_nowhere_else_keeps_all_of_its_time_or_is_refused() -> None:
     rows = pa.table({"at": pa.array([1_000_000, 1_234_567], pa.timestamp("us"))})
     topic = KafkaTopic("keyed", key="at", key_in="key")
-    assert [key for _, key, _, _ in records_of(rows[:1], topic, 1, [])] == [(1_000).to_bytes(8, "big")]
+    assert [key for _, key, *_ in records_of(rows[:1], topic, 1, [])] == [(1_000).to_bytes(8, "big")]
     with pytest.raises(TopicException, match=r"The key column 'at' of the output 'keyed' .*would lose data: 1234567"):
         records_of(rows, topic, 1, [])
     assert len(records_of(rows, KafkaTopic("valued", key="at"), 1, [])) == 2
@@ -60,7 +60,7 @@ def test_null_among_the_values_of_a_dictionary_is_no_key() -> None:
     names = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), pa.array(["a", None]))
     rows = pa.table({"k": names, "n": [1, 2, 3]})
     found = records_of(rows, KafkaTopic("keyed", key="k", key_in="key"), 1, [])
-    assert [key for _, key, _, _ in found] == [b"a", None, None]
+    assert [key for _, key, *_ in found] == [b"a", None, None]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_what_is_in_the_key_of_records_need_not_be_what_json_can_say(
     column = pa.array(keys).dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else pa.array(keys, kind)
     rows = pa.table({"k": column, "n": [1, 2, 3]})
     found = records_of(rows, KafkaTopic("keyed", rows.schema, "k", key_in="key"), 1, [])
-    assert [value for value, _, _, _ in found] == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
-    assert read_keys([key for _, key, _, _ in found], [rows.schema.field("k")]) == [column]
+    assert [value for value, *_ in found] == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
+    assert read_keys([key for _, key, *_ in found], [rows.schema.field("k")]) == [column]
     with pytest.raises(TopicException, match=r"The column 'k' has type .*, which JSON cannot say"):
         KafkaTopic("valued", rows.schema, "k")
 
@@ -109,13 +109,13 @@ def test_keys_may_be_in_the_format_of_a_serde() -> None:
     topic = KafkaTopic("keyed", rows.schema, **kind)
     found = records_of(rows, topic, 7, [])
     keys = [b'{"k":"a","l":5}', b'{"k":null,"l":6}', None]
-    assert [(value, key) for value, key, _, _ in found] == [
+    assert [(value, key) for value, key, *_ in found] == [
         (b'{"n":%d}' % number, key) for number, key in enumerate(keys, 1)
     ]
-    assert [place for _, _, place, _ in found] == [(murmur2(key or b"") & 0x7FFFFFFF) % 7 for key in keys]
+    assert [place for _, _, place, *_ in found] == [(murmur2(key or b"") & 0x7FFFFFFF) % 7 for key in keys]
     # The key is written so wherever it is read from.
     found = records_of(rows, KafkaTopic("keyed", key=["k", "l"], key_serde=JsonSerde()), 7, [])
-    assert [key for _, key, _, _ in found] == keys
+    assert [key for _, key, *_ in found] == keys
     with pytest.raises(TopicException, match="cannot be written: The column 'k' has type binary"):
         records_of(pa.table({"k": [b"a"]}), KafkaTopic("keyed", key="k", key_serde=JsonSerde()), 7, [])
 
@@ -145,7 +145,7 @@ def test_a_row_that_has_only_its_key_is_a_record_without_a_value() -> None:
 
     def written(rows: pa.Table, **more: Any) -> list[tuple[bytes | None, bytes | None]]:
         topic = KafkaTopic("table", key="k", key_in="key", **more)
-        return [(value, key) for value, key, _, _ in records_of(rows, topic, 1, [])]
+        return [(value, key) for value, key, *_ in records_of(rows, topic, 1, [])]
 
     assert written(rows, serde=Deletes()) == deletions
     assert written(timed, serde=Deletes(), timestamp="at", timestamp_in="record") == deletions

@@ -557,7 +557,10 @@ def test_what_would_be_taken_from_a_record_for_no_column_is_refused(more: dict[s
             KafkaTopic("out", timestamp="share"),
             "The timestamp column 'share' of the output 'out' has type double; it must be",
         ),
-        (KafkaTopic("out", key="kk"), r"have no columns \['kk'\], which KafkaTopic\('out'\) names as key or timestamp"),
+        (
+            KafkaTopic("out", key="kk"),
+            r"have no columns \['kk'\], which KafkaTopic\('out'\) names as key, timestamp or headers",
+        ),
     ],
 )
 def test_columns_of_an_output_that_can_be_no_key_or_time_are_named(topic: KafkaTopic, complaint: str) -> None:

@@ -10,11 +10,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, TopicPartition
 
 from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.headers import Headers
 from task_assignor.kafka.topics.output_records import records_of
 from task_assignor.sdk import TaskId
 
-Record = tuple[str, bytes | None, bytes | None, int, int]
-"""Topic, value, key, partition, and time in ms; -1: when it is written."""
+Record = tuple[str, bytes | None, bytes | None, int, int, Headers | None]
+"""Topic, value, key, partition, time in ms (-1: when it is written), and headers."""
 Place = tuple[str, int]
 """A topic, and the number of one of its partitions."""
 

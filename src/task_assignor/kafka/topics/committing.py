@@ -323,7 +323,7 @@ class Committer:
             return
         records = [record for batch in group for record in batch.records]
         least = max(_LEAST_PIECE_BYTES, *(len(value or b"") for _, value, *_ in records))
-        most = max(Counter((topic, partition) for topic, _, _, partition, _ in records).values(), default=0)
+        most = max(Counter((topic, partition) for topic, _, _, partition, *_ in records).values(), default=0)
         if most > 1 and self._piece_bytes > least:
             self._piece_bytes = max(self._piece_bytes // _SMALLER, least)
             # Who begins anew ends the transaction.
@@ -389,10 +389,12 @@ class Committer:
         batch.restamped.clear()
         batch.refusal = None
         records = batch.records
-        last = {(topic, partition): number for number, (topic, _, _, partition, _) in enumerate(records)}
-        for number, (topic, value, key, partition, timestamp) in enumerate(records):
+        last = {(topic, partition): number for number, (topic, _, _, partition, _, _) in enumerate(records)}
+        for number, (topic, value, key, partition, timestamp, headers) in enumerate(records):
             is_last = last[topic, partition] == number
             more: dict[str, Any] = {} if timestamp < 0 else {"timestamp": timestamp}
+            if headers:
+                more["headers"] = headers
             if is_last:
                 batch.ends[topic, partition] = 0
                 more["on_delivery"] = _telling(batch, _noting(batch.ends, (topic, partition)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
 import pyarrow as pa
 
+from task_assignor.kafka.topics.headers import HeadedTopicSpec, check_headers
 from task_assignor.kafka.topics.serdes import JsonSerde, Serde, SerializationException
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.topics.spec import TopicSpec, check_key, check_name, names_of
@@ -33,6 +35,9 @@ class KafkaTopic:
         timestamp_in: "value": the timestamp column is read from the value like others; "record": it is the record's time.
         key_serde: makes records' keys of the key columns, and with `key_in="key"` the key columns of records' keys; None: they are
             in the bytes of Kafka's own serializers. A row whose key columns are all null is a record without a key.
+        headers: column that is not in the value: the headers of the record, a list of structs of `key` (a text) and `value`
+            (bytes, or null), in their order. Null: it has none; an empty list is written so, too. None: headers are neither read
+            nor written.
 
     Raises:
         TopicException: something of it is not allowed.
@@ -46,10 +51,12 @@ class KafkaTopic:
     key_in: Literal["value", "key"] = "value"
     timestamp_in: Literal["value", "record"] = "value"
     key_serde: Serde | None = None
+    headers: str | None = None
 
     def __attrs_post_init__(self) -> None:
         check_name("topic", self.name)
         check_key(self.name, self.key, self.timestamp)
+        self._check_headers()
         for name, serde in (("serde", self.serde), ("key_serde", self.key_serde)):
             is_given = serde is not None or name == "serde"
             if is_given and (isinstance(serde, type) or not hasattr(serde, "deserialize")):
@@ -75,7 +82,36 @@ class KafkaTopic:
             )
         if self.schema is not None:
             # Its rules are those of every topic.
-            self.check(TopicSpec(self.name, 1, self.schema, self.key, self.timestamp).schema)
+            self.check(self.spec(self.schema).schema)
+
+    def _check_headers(self) -> None:
+        if self.headers is None:
+            return
+        if not isinstance(self.headers, str):
+            raise TopicException(
+                f"The headers ({shown(self.headers)}) of topic {self.name} must be the name of a column."
+            )
+        if self.headers in (*self.key, self.timestamp):
+            raise TopicException(
+                f"The column {self.headers!r} of topic {self.name} cannot be its headers and key or timestamp, too."
+            )
+        if self.schema is not None:
+            if self.headers not in self.schema.names:
+                raise TopicException(
+                    f"Topic {self.name} has no column {self.headers!r} for headers. Its columns are {self.schema.names}."
+                )
+            check_headers(f"topic {self.name}", self.headers, self.schema.field(self.headers).type)
+
+    def spec(
+        self,
+        schema: pa.Schema,
+        name: str | None = None,
+        partitions: int = 1,
+        racks: Sequence[frozenset[str] | None] | None = None,
+    ) -> TopicSpec:
+        """What it is like for who reads it, maybe under another name."""
+        given = (self.name if name is None else name, partitions, schema, self.key, self.timestamp, racks)
+        return TopicSpec(*given) if self.headers is None else HeadedTopicSpec(*given, headers=self.headers)
 
     def check(self, schema: pa.Schema) -> None:
         """Hold columns of rows against what the serdes can read and write.
@@ -96,7 +132,11 @@ class KafkaTopic:
 
     def in_value(self, schema: pa.Schema) -> pa.Schema:
         """Those of the columns that are in the value of a record."""
-        beside = {*(self.key if self.key_in == "key" else ()), *([self.timestamp] if self.is_timed_by_record else [])}
+        beside = {
+            *(self.key if self.key_in == "key" else ()),
+            *([self.timestamp] if self.is_timed_by_record else []),
+            self.headers,
+        }
         return pa.schema([field for field in schema if field.name not in beside])
 
     @property

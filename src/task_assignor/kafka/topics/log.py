@@ -13,6 +13,7 @@ from task_assignor.kafka.errors import KafkaClusterException
 from task_assignor.kafka.topics.connection import Connection
 from task_assignor.kafka.topics.declaration import KafkaTopic
 from task_assignor.kafka.topics.epochs import EpochsRead, RecordSeal
+from task_assignor.kafka.topics.headers import read_headers
 from task_assignor.kafka.topics.keys import read_keys
 from task_assignor.kafka.topics.offsets import (
     ends_of,
@@ -255,6 +256,9 @@ class KafkaLog:
             times = np.fromiter((record.timestamp()[1] for record in records), np.int64, len(records))
             kind = self.spec.schema.field(self._topic.timestamp).type
             columns[self._topic.timestamp] = to_times(pa.array(times, mask=times < 0), kind)
+        if self._topic.headers is not None:
+            kind = self.spec.schema.field(self._topic.headers).type
+            columns[self._topic.headers] = read_headers(records, kind)
         for field in self.spec.schema:
             column = columns[field.name]
             if column.null_count and not field.nullable:

@@ -1,4 +1,4 @@
-"""Rows of an output as the records of its topic: value, key, partition and time of each. Nothing connects here."""
+"""Rows of an output as the records of its topic: value, key, partition, time and headers of each. Nothing connects here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from task_assignor.kafka.topics.declaration import KafkaTopic
+from task_assignor.kafka.topics.headers import Headers, check_headers, headers_of_rows
 from task_assignor.kafka.topics.serdes import Serde, SerializationException
 from task_assignor.runtime.arrow.frames import valid
 from task_assignor.runtime.arrow.keys import (
@@ -28,8 +29,8 @@ from task_assignor.sdk.text import shown
 
 def records_of(
     rows: pa.Table, topic: KafkaTopic, partitions: int, own: Sequence[int]
-) -> list[tuple[bytes | None, bytes | None, int, int]]:
-    """(value, key, partition, time; -1: none) of each row.
+) -> list[tuple[bytes | None, bytes | None, int, int, Headers | None]]:
+    """(value, key, partition, time; -1: none, headers) of each row.
 
     Args:
         rows: the rows.
@@ -50,7 +51,10 @@ def records_of(
     if topic.key:
         keys, flat, bounds = _keys_of(rows, topic)
         places = partitions_of_keys(flat, bounds, partitions).tolist()
-    return list(zip(values, keys, places, _times_of(rows, topic), strict=True))
+    headers: Sequence[Headers | None] = [None] * rows.num_rows
+    if topic.headers is not None:
+        headers = headers_of_rows(topic.name, topic.headers, rows.column(topic.headers))
+    return list(zip(values, keys, places, _times_of(rows, topic), headers, strict=True))
 
 
 def _serialized(
@@ -105,16 +109,18 @@ def _keys_of(rows: pa.Table, topic: KafkaTopic) -> tuple[Sequence[bytes | None],
 
 
 def check_columns(topic: KafkaTopic, schema: pa.Schema) -> None:
-    """Hold what a topic names as key and timestamp against the columns of the rows that go there.
+    """Hold what a topic names as key, timestamp and headers against the columns of the rows that go there.
 
     Raises:
         TopicException: there is no such column, or one is of another type than it must be.
     """
-    missing = [name for name in (*topic.key, topic.timestamp) if name is not None and name not in schema.names]
+    missing = [
+        name for name in (*topic.key, topic.timestamp, topic.headers) if name is not None and name not in schema.names
+    ]
     if missing:
         raise TopicException(
-            f"The rows for the output {topic.name!r} have no columns {missing}, which KafkaTopic({topic.name!r}) names as key "
-            f"or timestamp; they have {schema.names}."
+            f"The rows for the output {topic.name!r} have no columns {missing}, which KafkaTopic({topic.name!r}) names as key, "
+            f"timestamp or headers; they have {schema.names}."
         )
     for name in topic.key:
         try:
@@ -128,6 +134,9 @@ def check_columns(topic: KafkaTopic, schema: pa.Schema) -> None:
                 f"The timestamp column {topic.timestamp!r} of the output {topic.name!r} has type {kind}; it must be a timestamp "
                 "or a signed integer (int64, as a rule) of milliseconds since the epoch."
             )
+    if topic.headers is not None:
+        kind = schema.field(topic.headers).type
+        check_headers(f"the output {topic.name!r}", topic.headers, kind, is_written=True)
 
 
 def _check_keys(rows: pa.Table, topic: KafkaTopic) -> None:

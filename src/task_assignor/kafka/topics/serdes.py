@@ -131,9 +131,11 @@ class JsonSerde:
         check_kind("schema", schema, pa.Schema, SerializationException)
         for field in schema:
             if not _is_json(field.type):
+                is_list = pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
+                of_record = f", or, if it is the headers of records, headers={field.name!r}" if is_list else ""
                 raise SerializationException(
                     f"The column {field.name!r} has type {field.type}, which JSON cannot say. Maybe cast it to a text, a number, "
-                    "a date or a timestamp, or give the topic another serde."
+                    f"a date or a timestamp, or give the topic another serde{of_record}."
                 )
 
     def deserialize(self, values: Sequence[bytes], schema: pa.Schema) -> pa.Table:

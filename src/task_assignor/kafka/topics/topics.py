@@ -44,7 +44,6 @@ from task_assignor.kafka.topics.transactions import KafkaResults
 from task_assignor.runtime.errors import TopicException
 from task_assignor.runtime.options import positive
 from task_assignor.runtime.stores.window import WindowStoreSpec
-from task_assignor.runtime.topics.spec import TopicSpec
 from task_assignor.runtime.topology.topology import Topology, changelog_topic
 from task_assignor.sdk import TaskId
 from task_assignor.sdk.logs import logger_of
@@ -197,14 +196,8 @@ class KafkaTopics:
         topic_id = _uuid_of(found.topic_id)
         clients.connection.topics.add(topic.name)
         racks = [_racks(partition) for partition in found.partitions]
-        spec = TopicSpec(
-            name,
-            len(found.partitions),
-            schema,
-            topic.key,
-            topic.timestamp,
-            racks if any(rack is not None for rack in racks) else None,
-        )
+        known = racks if any(rack is not None for rack in racks) else None
+        spec = topic.spec(schema, name, len(found.partitions), known)
         return KafkaLog(
             topic,
             spec,
@@ -222,11 +215,7 @@ class KafkaTopics:
             return {}
         declared = {name: topic for name in topology.sources if (topic := self.declared(name)) is not None}
         specs = topology.specs(
-            {
-                name: TopicSpec(name, 1, topic.schema, topic.key, topic.timestamp)
-                for name, topic in declared.items()
-                if topic.schema is not None
-            }
+            {name: topic.spec(topic.schema) for name, topic in declared.items() if topic.schema is not None}
         )
         return {
             name: KafkaTopic(

@@ -372,7 +372,7 @@ class TaskTransactions:
         found = [BEGINS_ANEW] if store in self._former else []
         if changes is not None:
             found += self._codecs[store].encode(changes, self._ends[store])
-        return [(self._changelogs[store], value, key, self._task.partition, -1) for key, value in found]
+        return [(self._changelogs[store], value, key, self._task.partition, -1, None) for key, value in found]
 
     def _reached(
         self, logged: Mapping[str, Sequence[Record]], changes: Mapping[str, pa.Table], noted: Mapping[Place, int]
@@ -472,4 +472,4 @@ def _last(connection: Connection, group: str, partition: int, sources: Mapping[s
 
 
 def _size_of(records: Iterable[Record]) -> int:
-    return sum(len(value or b"") + len(key or b"") for _, value, key, _, _ in records)
+    return sum(len(value or b"") + len(key or b"") for _, value, key, *_ in records)

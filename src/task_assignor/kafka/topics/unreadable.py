@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from task_assignor.kafka.topics.headers import headers_of
 from task_assignor.kafka.topics.serdes import SerializationException
 
 
@@ -62,17 +63,22 @@ def _checked(error: SerializationException, count: int) -> int:
 def text_of_record(record: Any) -> str:
     """A record as JSON: `key`, `value`, `timestamp` (ms) and, if there are any, `headers`.
 
-    Bytes are a text if they are UTF-8; else the member is `key_base64` or `value_base64`. Who reads it has every byte again.
+    Bytes are a text if they are UTF-8; else the member is `key_base64` or `value_base64`. Who reads it has every byte again, but for
+    headers with a name that is no UTF-8: `headers` then is a text that says so.
     """
     _, time = record.timestamp()
-    found = {
+    found: dict[str, Any] = {
         **_member("key", record.key()),
         **_member("value", record.value()),
         "timestamp": None if time < 0 else time,
     }
-    headers = record.headers()
-    if headers:
-        found["headers"] = [{"name": name, **_member("value", value)} for name, value in headers]
+    try:
+        headers = headers_of(record)
+    except SerializationException as error:
+        found["headers"] = str(error)
+    else:
+        if headers:
+            found["headers"] = [{"name": name, **_member("value", value)} for name, value in headers]
     return json.dumps(found, ensure_ascii=False)
 
 

@@ -293,7 +293,7 @@ def is_there(values: pa.Table) -> npt.NDArray[np.bool_]:
     return found
 
 
-def keeps_key(rows: pa.Table, key: Sequence[str], time: str | None) -> npt.NDArray[np.bool_]:
-    """(N,) the row of a table is no deletion. Of a topic that has nothing but times these decide."""
-    decisive = [name for name in rows.column_names if name not in (*key, time)]
-    return is_there(rows.select(decisive or ([] if time is None else [time])))
+def keeps_key(rows: pa.Table, key: Sequence[str], beside: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """(N,) the row of a table is no deletion. Of a topic that has nothing but what is beside values that decides."""
+    decisive = [name for name in rows.column_names if name not in (*key, *beside)]
+    return is_there(rows.select(decisive or [name for name in beside if name in rows.column_names]))

@@ -1,7 +1,7 @@
 """A topic as a table: of each key the latest row, in a key-value store; and what it was at each moment of a batch.
 
 A row whose value columns are all null deletes its key, as a null value does in Kafka: all that the topic has, whichever
-a join takes; but its time, which Kafka has beside the value, says when, and does not keep the key. Rows whose key has a null are bad
+a join takes; but its time, and the headers of its record, which Kafka has beside the value, do not keep the key. Rows whose key has a null are bad
 records. What comes before what is the order of time over all sources (`merging`), so that a lookup finds what was there
 just then, and neither batches nor restarts change it.
 """
@@ -68,7 +68,7 @@ class Updates:
         has_key = with_keys(columns.topic, rows, columns.key, context)
         rows = masked(rows, has_key)
         values = columns.value_rows(rows)
-        there = keeps_key(rows, columns.key, context.topics[columns.topic].timestamp)
+        there = keeps_key(rows, columns.key, context.topics[columns.topic].beside_values)
         if not there.all():
             values = taken(values, pa.array(np.arange(values.num_rows), mask=~there))
         return cls(columns.keys(rows), values, there, places if has_key is None else places[has_key])

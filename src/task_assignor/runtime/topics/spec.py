@@ -168,6 +168,11 @@ class TopicSpec:
         """Key and timestamp: they stay as they are in rows that are made of its own within a task."""
         return tuple(dict.fromkeys((*self.key, *([] if self.timestamp is None else [self.timestamp]))))
 
+    @property
+    def beside_values(self) -> tuple[str, ...]:
+        """Columns that are no values: of a row of a table that has nothing else its key is gone."""
+        return () if self.timestamp is None else (self.timestamp,)
+
     def columns_named(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Names of columns, as they were given: several, or one.
 

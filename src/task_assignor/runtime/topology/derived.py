@@ -303,7 +303,7 @@ class DerivedTable(DerivedStream):
 
     def _step(self, rows: pa.Table, before: TopicSpec, after: TopicSpec) -> tuple[Int64Array, pa.Table]:
         """All rows, those that are not kept without values."""
-        there = np.flatnonzero(keeps_key(rows, before.key, before.timestamp))
+        there = np.flatnonzero(keeps_key(rows, before.key, before.beside_values))
         given = rows if len(there) == rows.num_rows else taken(rows, pa.array(there))
         kept = self._kept(given)
         values = self._values(given if len(kept) == given.num_rows else taken(given, pa.array(kept)), before, after)
