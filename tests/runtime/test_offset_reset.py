@@ -28,7 +28,9 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.errors import RowsGoneException
-from task_assignor.runtime.run_folder.layout import RunLayout, read_application
+from task_assignor.runtime.machines.records import FORMAT_VERSION
+from task_assignor.runtime.run_folder.layout import APPLICATION, RunLayout, read_application
+from task_assignor.runtime.storage import open_document
 from task_assignor.runtime.tasks.offset_reset import ResetSource
 from task_assignor.sdk import ConfigException
 from tests.runtime.support import QUICK, FailsAtRow, application, count_topology, settings, stream
@@ -159,7 +161,11 @@ def test_a_new_application_begins_where_it_is_told(tmp_path: Path, reset: str, r
     append_topic(tmp_path / "topics", "left", rows.slice(0, 100))
     assert _counting(tmp_path, None).run().rows_in == 100
     assert _counted(tmp_path / "run") == read + 100
-    assert read_application(RunLayout(tmp_path / "run")).reset == reset
+    layout = RunLayout(tmp_path / "run")
+    assert read_application(layout).reset == reset
+    # Former versions read all rows that are there, so they are to refuse what began later.
+    document = open_document(layout.storage, APPLICATION, dict)
+    assert document["formatVersion"] == FORMAT_VERSION + (reset != "earliest")
 
 
 def test_what_came_while_the_processor_could_do_nothing_is_not_passed_over_when_it_is_another_one(

@@ -164,9 +164,8 @@ class FolderClaim:
         storage.delete_unfinished([APPLICATION])
         # Runs that began with topics of Kafka did not note it once.
         starts = found.starts or self._starts(None)
-        known = {"run_id": found.run_id, "outputs": before.outputs, "starts": starts, "reset": found.reset}
-        now = msgspec.structs.replace(description, **known)
-        now = now.with_outputs(committed)
+        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs)
+        now = now.with_outputs(committed).with_beginning(starts, found.reset)
         if now != found:
             storage.put(APPLICATION, as_document(now))
         return now
@@ -201,7 +200,7 @@ class FolderClaim:
             for name in starts.keys() & before.starts.keys():
                 if before.identity["topics"][name]["id"] == self._topics[name].topic_id:
                     starts[name] = tuple(map(min, starts[name], before.starts[name]))
-        return msgspec.structs.replace(run.with_outputs(outputs), starts=starts, reset=reset)
+        return run.with_outputs(outputs).with_beginning(starts, reset)
 
     def _nothing_is_committed(self) -> bool:
         """Whether the run has not got to its first batch, as one whose processor raises at once, and nobody else can have it."""
