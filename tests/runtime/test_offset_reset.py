@@ -13,10 +13,12 @@ import pytest
 
 from task_assignor.runtime import (
     BatchesCommitted,
+    ProcessorException,
     RunEvent,
     RuntimeOptions,
     StreamsApplication,
     StreamTableJoin,
+    SubTopology,
     Topic,
     TopicException,
     Topology,
@@ -26,10 +28,12 @@ from task_assignor.runtime import (
     write_topic,
 )
 from task_assignor.runtime.errors import RowsGoneException
-from task_assignor.runtime.run_folder.layout import RunLayout, read_application
+from task_assignor.runtime.machines.records import FORMAT_VERSION
+from task_assignor.runtime.run_folder.layout import APPLICATION, RunLayout, read_application
+from task_assignor.runtime.storage import open_document
 from task_assignor.runtime.tasks.offset_reset import ResetSource
 from task_assignor.sdk import ConfigException
-from tests.runtime.support import QUICK, application, count_topology, settings, stream
+from tests.runtime.support import QUICK, FailsAtRow, application, count_topology, settings, stream
 
 EARLIEST = attrs.evolve(QUICK, auto_offset_reset="earliest")
 ROWS = 1_000
@@ -157,7 +161,25 @@ def test_a_new_application_begins_where_it_is_told(tmp_path: Path, reset: str, r
     append_topic(tmp_path / "topics", "left", rows.slice(0, 100))
     assert _counting(tmp_path, None).run().rows_in == 100
     assert _counted(tmp_path / "run") == read + 100
-    assert read_application(RunLayout(tmp_path / "run")).reset == reset
+    layout = RunLayout(tmp_path / "run")
+    assert read_application(layout).reset == reset
+    # Former versions read all rows that are there, so they are to refuse what began later.
+    document = open_document(layout.storage, APPLICATION, dict)
+    assert document["formatVersion"] == FORMAT_VERSION + (reset != "earliest")
+
+
+def test_what_came_while_the_processor_could_do_nothing_is_not_passed_over_when_it_is_another_one(
+    tmp_path: Path,
+) -> None:
+    """A run that has committed nothing begins anew with what is computed now, but not later."""
+    _write(tmp_path, stream(100, 50, 1))
+    latest = attrs.evolve(QUICK, auto_offset_reset="latest")
+    failing = Topology([SubTopology("count", "left", FailsAtRow, outputs="totals-out")])
+    assert application(tmp_path, failing, options=latest).run().rows_in == 0
+    append_topic(tmp_path / "topics", "left", stream(701, 50, 1).slice(700))
+    with pytest.raises(ProcessorException):
+        application(tmp_path, failing, options=latest).run()
+    assert _counting(tmp_path, "latest").run().rows_in == 1
 
 
 def test_rows_that_go_before_the_first_batch_are_missed_where_nothing_else_is_said(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class FolderClaim:
         before = self._with_place(self._with_columns(found, committed))
         changed = differences(with_allowed_changes(before.identity, identity, self._topology, outputs), identity)
         if changed and self._nothing_is_committed():
-            new = self._beginning(description, committed)
+            new = self._beginning(description, committed, found)
             storage.put(APPLICATION, as_document(new))
             return new
         if changed:
@@ -164,9 +164,8 @@ class FolderClaim:
         storage.delete_unfinished([APPLICATION])
         # Runs that began with topics of Kafka did not note it once.
         starts = found.starts or self._starts(None)
-        known = {"run_id": found.run_id, "outputs": before.outputs, "starts": starts, "reset": found.reset}
-        now = msgspec.structs.replace(description, **known)
-        now = now.with_outputs(committed)
+        now = msgspec.structs.replace(description, run_id=found.run_id, outputs=before.outputs)
+        now = now.with_outputs(committed).with_beginning(starts, found.reset)
         if now != found:
             storage.put(APPLICATION, as_document(now))
         return now
@@ -191,10 +190,17 @@ class FolderClaim:
         given = {name: None if files.topic(name) else output_schema(self._layout.run_dir, name) for name in undeclared}
         return msgspec.structs.replace(run.with_outputs(given), identity=identity)
 
-    def _beginning(self, run: RunDescription, outputs: Mapping[str, pa.Schema | None]) -> RunDescription:
-        return msgspec.structs.replace(
-            run.with_outputs(outputs), starts=self._starts(self._reset), reset=self._reset or ""
-        )
+    def _beginning(
+        self, run: RunDescription, outputs: Mapping[str, pa.Schema | None], before: RunDescription | None = None
+    ) -> RunDescription:
+        starts, reset = self._starts(self._reset), self._reset or ""
+        if before is not None:
+            # What has come since it began is not passed over because its processor could do nothing with it.
+            reset = reset or before.reset
+            for name in starts.keys() & before.starts.keys():
+                if before.identity["topics"][name]["id"] == self._topics[name].topic_id:
+                    starts[name] = tuple(map(min, starts[name], before.starts[name]))
+        return run.with_outputs(outputs).with_beginning(starts, reset)
 
     def _nothing_is_committed(self) -> bool:
         """Whether the run has not got to its first batch, as one whose processor raises at once, and nobody else can have it."""

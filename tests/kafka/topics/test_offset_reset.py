@@ -120,6 +120,9 @@ def test_an_application_begins_by_the_time_of_records(
     assert producer.flush(60) == 0
     log = KafkaTopics({"bootstrap.servers": servers}, [stream_topic(name)]).open(name)
     assert log.offsets_for_time(now_ms - 2 * 3_600_000) == [2, 2]
+    assert log.offsets_for_time(now_ms - 36_500 * 86_400_000) == log.offsets_for_time(-1) == [0, 0], (
+        "before 1970, as by P36500D"
+    )
     application = StreamsApplication(
         count_topology(name),
         settings(application_id=name, auto_offset_reset="by_duration:PT2H30M"),

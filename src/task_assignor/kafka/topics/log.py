@@ -158,7 +158,9 @@ class KafkaLog:
 
     def offsets_for_time(self, time_ms: int) -> Sequence[int]:
         """Per partition the offset of the first record that is not older by its own time, or the end."""
-        known = offsets_for_time(self._connection, self._topic.name, range(self.spec.partitions), time_ms)
+        # No record is older than 1970, and what is less is no time to brokers: -1 asks for the end.
+        since_ms = max(time_ms, 0)
+        known = offsets_for_time(self._connection, self._topic.name, range(self.spec.partitions), since_ms)
         return [end if found is None else min(found, end) for found, end in zip(known, self.end_offsets(), strict=True)]
 
     def end_offsets(self) -> Sequence[int]:

@@ -73,6 +73,15 @@ class RunDescription(Value, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION):
         }
         return msgspec.structs.replace(self, outputs={**self.outputs, **packed})
 
+    def with_beginning(self, starts: Mapping[str, tuple[int, ...]], reset: str) -> RunDescription:
+        """The same that began there."""
+        kind = RunDescription if reset in {"", "earliest"} else LateRunDescription
+        return kind(**{**msgspec.structs.asdict(self), "starts": starts, "reset": reset})
+
+
+class LateRunDescription(RunDescription, frozen=True, tag_field=VERSION, tag=FORMAT_VERSION + 1):
+    """The same of a run that did not begin with the first rows: former versions of this package, which would read them, refuse it."""
+
 
 def _as_nullable_as(before: pa.Schema | None, schema: pa.Schema) -> pa.Schema:
     nullable = set() if before is None else {field.name for field in before if field.nullable}

@@ -208,7 +208,8 @@ class TaskContext:
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter; the counters of a batch are part of its commit record.
 
-        `late` and `bad_records` are those of records that are left out: whoever adds to them adds to the metrics of these.
+        `late` and `bad_records` are those of records that are left out, `lost_records` that of offsets that have gone: whoever adds to them
+        adds to the metrics of these.
 
         Raises:
             TopologyException: the name is no text, or the number is not whole, or less than 0.
