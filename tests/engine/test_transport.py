@@ -53,19 +53,14 @@ def test_is_as_cheap_as_a_flow(seed: int, items: int, places: int, most: int, pa
     assert int(table[np.arange(items), found].sum()) == least_cost(table, low, high)
 
 
-def test_items_that_are_counted_for_two_ways_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if a greatest flow moves nothing at all: then they go one by one."""
-    draw = np.random.default_rng(3)
-    table = draw.integers(0, 4, (60, 5))
+def test_where_a_step_brings_nobody_further_a_graph_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items are counted for several ways each, so that rarely none of them arrives: in 16 of 20 000 random tables."""
+    table = np.random.default_rng(3).integers(0, 4, (60, 5))
+    item, place = np.nonzero(4 - table)
     numbers = np.array([50, 0, 3, 7, 0])
 
     monkeypatch.setattr(transport, "_greatest", lambda number, _excess: np.zeros_like(number))
-    for high in (numbers, numbers + 2):
-        found = placed(table, numbers, high)
-        loads = np.bincount(found, minlength=5)
-        assert (numbers <= loads).all()
-        assert (loads <= high).all()
-        assert int(table[np.arange(60), found].sum()) == least_cost(table, numbers, high)
+    assert cheapest_places(PlaceGains(60, item, place, 4 - table[item, place]), numbers, numbers) is None
 
 
 def test_where_each_item_asks_something_else_a_graph_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,15 +114,14 @@ def cheapest_places(gains: PlaceGains, low: Int64Array, high: Int64Array) -> Int
             f"The largest cost ({most}) is too large to be solved exactly with {len(low)} places. "
             "Maybe use smaller costs of the same proportions."
         )
-    search, steps = _Transport(gains, low, high), 0
+    search, steps, before = _Transport(gains, low, high), 0, None
     while too_many := search.too_many():
-        if steps == MOST_STEPS and len(gains.item) <= MOST_IN_GRAPH:
+        # Items are counted for several ways each, so that rarely none of them comes to where there are too few.
+        is_stuck = too_many == before
+        if is_stuck or (steps == MOST_STEPS and len(gains.item) <= MOST_IN_GRAPH):
             return None
-        steps += 1
+        before, steps = too_many, steps + 1
         search.hand_on()
-        if search.too_many() == too_many:
-            # Items were counted for several ways each. One item along one path has all that it needs.
-            search.hand_on(one_by_one=True)
     return search.place
 
 
@@ -179,20 +178,17 @@ class _Transport:
         """How many items places have beyond what they are to hold."""
         return int(np.maximum(self._excess(), 0).sum())
 
-    def hand_on(self, one_by_one: bool = False) -> None:
-        """Hand items along shortest paths from places with too many to those with too few: at once, or one along one path."""
+    def hand_on(self) -> None:
+        """Hand items along all shortest paths from places with too many to those with too few."""
         excess, ways = self._excess(), self._ways()
         price = self._with_all(
             ways.price,
             np.where(self._wanted < self._high, 0, _NO_WAY),
             np.where(self._wanted > self._low, 0, _NO_WAY),
         )
-        distance, before = _distances(price, excess)
-        if one_by_one:
-            flow = _one_path(distance, before, excess)
-        else:
-            room = self._with_all(ways.room, self._high - self._wanted, self._wanted - self._low)
-            flow = _greatest(np.where(distance[:, None] + price == distance, room, 0), excess)
+        room = self._with_all(ways.room, self._high - self._wanted, self._wanted - self._low)
+        distance = _distances(price, excess)
+        flow = _greatest(np.where(distance[:, None] + price == distance, room, 0), excess)
         self._wanted = self._wanted + flow[:-1, -1] - flow[-1, :-1]
         self._hand_over(flow[:-1, :-1], ways)
 
@@ -248,18 +244,15 @@ class _Transport:
         self.place[items], self._here[items] = places, gains
 
 
-def _distances(price: Int64Array, excess: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """(P,) shortest distance of each node from any with too many, and the node before it (Bellman and Ford)."""
-    distance, nodes = np.where(excess > 0, 0, _NO_WAY), np.arange(len(excess))
-    before = np.full(len(excess), -1)
+def _distances(price: Int64Array, excess: Int64Array) -> Int64Array:
+    """(P,) shortest distance of each node from any with too many (Bellman and Ford)."""
+    distance = np.where(excess > 0, 0, _NO_WAY)
     while True:
-        ways = distance[:, None] + price
-        through = ways.argmin(axis=0)
-        shorter = ways[through, nodes]
-        better = (shorter < distance) & (shorter < _NO_WAY // 2)
+        through = (distance[:, None] + price).min(axis=0)
+        better = (through < distance) & (through < _NO_WAY // 2)
         if not better.any():
-            return distance, before
-        distance[better], before[better] = shorter[better], through[better]
+            return distance
+        distance[better] = through[better]
 
 
 def _greatest(room: Int64Array, excess: Int64Array) -> Int64Array:
@@ -274,13 +267,3 @@ def _greatest(room: Int64Array, excess: Int64Array) -> Int64Array:
     greatest = np.zeros_like(room)
     greatest[tail, head] = flows[: len(tail)]
     return greatest
-
-
-def _one_path(distance: Int64Array, before: Int64Array, excess: Int64Array) -> Int64Array:
-    """(P, P) one item along a shortest path."""
-    flow = np.zeros((len(excess), len(excess)), dtype=np.int64)
-    node = int(np.where(excess < 0, distance, _NO_WAY + 1).argmin())
-    while before[node] >= 0:
-        flow[before[node], node] = 1
-        node = int(before[node])
-    return flow
