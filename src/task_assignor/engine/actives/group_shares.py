@@ -67,7 +67,8 @@ def group_shares(weight: Int64Array, items: Int64Array, load: Int64Array, wishes
     state is. In the end owners of smaller number have more.
 
     A second call with claims on what the first gave returns the same. With more than `MOST_CANDIDATES` pairs of group and
-    owner, extras without wish are dealt out in turn, to owners that have most left to take.
+    owner, extras without wish are dealt out in turn, to owners that have most left to take, and a second call may give some of
+    them to others.
 
     Args:
         weight: (C,) weights of the owners, at least 1.
