@@ -243,7 +243,9 @@ def test_rows_of_a_former_life_are_not_counted_again(
     groups.groups(tmp_path / "run").run()
     groups.check_counts()
     delete_group(groups.servers, groups.application_id)
-    with pytest.raises(TopicException, match=r"-repartition' has records of a former life.*Maybe reset the application"):
+    with pytest.raises(
+        TopicException, match=r"-repartition' has records of a former life.*Maybe reset the application"
+    ):
         groups.groups(tmp_path / "other").run()
 
 
