@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -140,6 +141,23 @@ def test_who_has_passed_over_rows_that_nobody_else_has_seen_is_not_taken_for_one
     read = ResetSource(Topic.open(tmp_path, "t"))
     assert read.fetch(0, 10, 200).end == 210
     seen.check([210], [read.seal_before(0, 210)])
+
+
+def test_rows_may_go_while_it_is_looked_whether_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run ended as it began, of rows that went just then."""
+    write_topic(tmp_path, "t", stream(200, 5, 1), partitions=1, key=["key"], segment_rows=50)
+    source, check, gone = ResetSource(Topic.open(tmp_path, "t")), Topic.check, [50, 100, 150]
+
+    def check_late(topic: Topic, starts: Sequence[int], seals: Sequence[str] = ()) -> None:
+        if gone:
+            delete_records(tmp_path, "t", {0: gone.pop(0)})
+            topic.refresh()
+        check(topic, starts, seals)
+
+    monkeypatch.setattr(Topic, "check", check_late)
+    source.check([10])
+    assert not gone
+    assert source.start_offsets() == [150]
 
 
 def test_what_is_missing_in_the_middle_is_no_deletion(tmp_path: Path) -> None:

@@ -83,10 +83,17 @@ class ResetSource:
         if any(start > end for start, end in zip(starts, self.end_offsets(), strict=True)):
             # Who has passed over what has gone may be further than anybody here has seen yet.
             self.refresh()
-        try:
-            self.given.check(starts, seals)
-        except RowsGoneException:
-            self.given.check([*map(max, starts, self.start_offsets())], seals)
+        while True:
+            try:
+                self.given.check(starts, seals)
+            except RowsGoneException:
+                left = [*map(max, starts, self.start_offsets())]
+                if left == [*starts]:
+                    raise
+                # More may go meanwhile.
+                starts = left
+            else:
+                return
 
     def seal_before(self, partition: int, offset: int) -> str:
         """What tells the row before an offset from one that has taken its place."""
