@@ -49,7 +49,7 @@ def reset(
             )
         )
         write_line(
-            "Its next run begins anew with another run_dir, or without the folder of the old one."
+            "Its next run begins anew with another run_dir, or when the folder of the old one is deleted: there it would go on where it was."
             if yes
             else "Nothing was deleted. With --yes it is."
         )

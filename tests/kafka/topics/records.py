@@ -16,12 +16,12 @@ import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from task_assignor.kafka.topics import JsonSerde, KafkaTopic
-from task_assignor.runtime import RunEvent
+from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics
+from task_assignor.runtime import LocalProcessLauncher, RunEvent, StreamsApplication, Topology
 from task_assignor.runtime.arrow.keys import partitions_of, serialise_keys
 from task_assignor.runtime.machines.events import BatchesCommitted, ClientJoined
 from tests.kafka.fixtures import make_topics, wait_until
-from tests.runtime.support import stream
+from tests.runtime.support import QUICK, settings, stream
 
 PARTITIONS = 4
 _END = -191
@@ -77,6 +77,19 @@ def write_streams_to_kafka(
 def stream_topic(name: str) -> KafkaTopic:
     """How the topics of `write_streams_to_kafka` are read."""
     return KafkaTopic(name, stream(1, 1, seed=0).schema, "key", "at")
+
+
+def run_to_end(servers: str, application_id: str, run_dir: Path, topology: Topology, *topics: KafkaTopic) -> None:
+    """Run an application to the end of its topics."""
+    StreamsApplication(
+        topology,
+        settings(application_id=application_id),
+        topics_root=KafkaTopics({"bootstrap.servers": servers}, topics),
+        run_dir=run_dir,
+        clients=2,
+        options=QUICK,
+        launcher=LocalProcessLauncher(start_method="forkserver"),
+    ).run()
 
 
 def records_of(servers: str, topic: str, isolation: str = "read_committed") -> list[tuple[bytes | None, bytes | None]]:

@@ -17,10 +17,8 @@ from confluent_kafka import Producer
 from task_assignor.kafka.topics import JsonSerde, KafkaTopic, KafkaTopics, SerializationException
 from task_assignor.runtime import (
     DeadLetters,
-    LocalProcessLauncher,
     Output,
     Processor,
-    StreamsApplication,
     SubTopology,
     TableJoin,
     TaskContext,
@@ -29,8 +27,7 @@ from task_assignor.runtime import (
 from task_assignor.runtime.errors import TopicException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
-from tests.kafka.topics.records import PARTITIONS, records_of
-from tests.runtime.support import QUICK, settings
+from tests.kafka.topics.records import PARTITIONS, records_of, run_to_end
 
 pytestmark = pytest.mark.kafka
 Unique = Callable[[str], str]
@@ -54,19 +51,6 @@ def table_topic(name: str, *columns: str, **more: Any) -> KafkaTopic:
     return KafkaTopic(
         name, schema, ["id", "shop"], "at", key_in="key", timestamp_in="record", key_serde=JsonSerde(), **more
     )
-
-
-def run(servers: str, application_id: str, run_dir: Path, topology: Topology, *topics: KafkaTopic) -> None:
-    """Run an application to the end of its topics."""
-    StreamsApplication(
-        topology,
-        settings(application_id=application_id),
-        topics_root=KafkaTopics({"bootstrap.servers": servers}, topics),
-        run_dir=run_dir,
-        clients=2,
-        options=QUICK,
-        launcher=LocalProcessLauncher(start_method="forkserver"),
-    ).run()
 
 
 def test_tables_whose_keys_are_json_are_joined_into_one_with_tombstones(
@@ -98,7 +82,7 @@ def test_tables_whose_keys_are_json_are_joined_into_one_with_tombstones(
     opened = KafkaTopics({"bootstrap.servers": servers}, known)
     join = TableJoin(left=people, right=places, how="left", bad_records=DeadLetters(letters))
     sub = join.sub_topology("both", both, topics=[opened.open(people).spec, opened.open(places).spec])
-    run(servers, unique("join"), tmp_path / "join", Topology(sub), *known, joined, KafkaTopic(letters))
+    run_to_end(servers, unique("join"), tmp_path / "join", Topology(sub), *known, joined, KafkaTopic(letters))
     found = records_of(servers, both)
     last = {json.loads(key or b"")["id"]: value and json.loads(value) for key, value in found}
     assert {number: row and (row["name"], row["city"]) for number, row in last.items()} == {
@@ -109,7 +93,7 @@ def test_tables_whose_keys_are_json_are_joined_into_one_with_tombstones(
     assert json.loads(letter or b"")["error"].startswith("cannot be read: its key: it is no JSON object")
     # What was written is read as it was.
     copy = Topology(SubTopology("same", both, Same, outputs=same))
-    run(servers, unique("copy"), tmp_path / "copy", copy, joined, KafkaTopic(same, **keyed))
+    run_to_end(servers, unique("copy"), tmp_path / "copy", copy, joined, KafkaTopic(same, **keyed))
     assert records_of(servers, same) == found
 
 
@@ -123,7 +107,7 @@ def test_an_output_that_its_serde_cannot_write_is_refused_before_anything_begins
     topology = Topology(SubTopology("same", source, Same, outputs=Output(target, columns)))
     topics = [KafkaTopic(source, IDS, "id"), KafkaTopic(target, key="id")]
     with pytest.raises(TopicException, match=f"The topic {target}: The column 'price' has type decimal"):
-        run(servers, unique("refused"), tmp_path / "run", topology, *topics)
+        run_to_end(servers, unique("refused"), tmp_path / "run", topology, *topics)
 
 
 class Registry(BaseHTTPRequestHandler):
@@ -211,7 +195,7 @@ def test_the_avro_of_the_page_is_read_and_written(
     assert producer.flush(60) == 0
     copy = SubTopology("same", prices, Same, outputs=same, bad_records=DeadLetters(letters))
     plain = KafkaTopic(letters, key="offset")
-    run(servers, unique("avro"), tmp_path / "run", Topology(copy), source, target, plain)
+    run_to_end(servers, unique("avro"), tmp_path / "run", Topology(copy), source, target, plain)
     found: dict[str, Any] = {}
     for key, value in records_of(servers, same):
         item = target.key_serde.deserialize([key], pa.schema([page["COLUMNS"].field("item")]))["item"][0].as_py()

@@ -22,11 +22,9 @@ from task_assignor.runtime import (
     DeadLetters,
     DerivedTable,
     Forwarded,
-    LocalProcessLauncher,
     Output,
     RecordProcessor,
     Repartitioned,
-    StreamsApplication,
     StreamTableJoin,
     SubTopology,
     TableAggregation,
@@ -38,8 +36,8 @@ from task_assignor.runtime import (
 from task_assignor.runtime.errors import TopicException
 from tests.kafka.broker import KafkaCluster
 from tests.kafka.fixtures import make_topics
+from tests.kafka.topics.records import run_to_end
 from tests.kafka.topics.test_sinks import Unique
-from tests.runtime.support import QUICK, settings
 
 Headers = list[tuple[str, bytes | None]]
 KIND = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -87,19 +85,6 @@ def written(servers: str, topic: str) -> list[tuple[bytes | None, Any, Headers |
             return found
         value = message.value()
         found.append((message.key(), None if value is None else json.loads(value), message.headers()))
-
-
-def run(servers: str, application_id: str, run_dir: Path, topology: Topology, *topics: KafkaTopic) -> None:
-    """Run an application to the end of its topics."""
-    StreamsApplication(
-        topology,
-        settings(application_id=application_id),
-        topics_root=KafkaTopics({"bootstrap.servers": servers}, topics),
-        run_dir=run_dir,
-        clients=1,
-        options=QUICK,
-        launcher=LocalProcessLauncher(start_method="forkserver"),
-    ).run()
 
 
 @pytest.mark.kafka
@@ -165,7 +150,7 @@ def test_headers_go_through_an_application_and_keep_no_key_of_a_table(
     plain = [KafkaTopic(counts, key="item"), KafkaTopic(letters)]
     with pytest.raises(TopicException, match=r"'headers' has type list<.*JSON cannot say\. Maybe .* headers='headers'"):
         records_of(pa.table({"item": ["a"], "headers": pa.array([[]], KIND)}), KafkaTopic("t"), 1, [0])
-    run(servers, unique("app"), tmp_path / "run", topology, *known, *outputs, *joined, *plain)
+    run_to_end(servers, unique("app"), tmp_path / "run", topology, *known, *outputs, *joined, *plain)
     readable = [(key, value and json.loads(value), headers) for key, value, headers in given if value != b"broken"]
     assert written(servers, same) == readable
     found = written(servers, traced)
@@ -205,7 +190,7 @@ def test_a_header_whose_name_is_no_text_makes_a_bad_record(
     writer.close()
     topology = Topology(SubTopology("same", source, Same, outputs=target, bad_records=DeadLetters(letters)))
     topics = [KafkaTopic(source, ORDERS, **HOW), KafkaTopic(target, **HOW), KafkaTopic(letters)]
-    run(servers, unique("app"), tmp_path / "run", topology, *topics)
+    run_to_end(servers, unique("app"), tmp_path / "run", topology, *topics)
     assert written(servers, target) == [(b"tea", {"amount": 2}, None)]
     for _, letter, _ in written(servers, letters):
         assert "is no UTF-8" in json.loads(letter["record"])["headers"]
@@ -314,7 +299,7 @@ def test_declared_columns_of_an_output_are_refused_before_anything_begins(
     topology = Topology(SubTopology("same", source, Same, outputs=Output(target, columns)))
     topics = [KafkaTopic(source, ORDERS, **HOW), KafkaTopic(target, key="item", headers="headers")]
     with pytest.raises(TopicException, match=f"The headers column 'headers' of the output '{target}' has type string"):
-        run(servers, unique("refused"), tmp_path / "run", topology, *topics)
+        run_to_end(servers, unique("refused"), tmp_path / "run", topology, *topics)
 
 
 def test_a_topic_without_headers_is_what_it_was() -> None:
